@@ -1,0 +1,180 @@
+"""From the outcome of tests to the verdict on clauses, alone and under xdist."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.plugin.conftest import Gate
+
+PROPERTIES = """
+import pytest
+from hypothesis import assume, example, given, settings, strategies as st
+from fixtures.clauses import clause
+from fixtures.subjects.api import Part
+from fixtures.worlds.errors import RankDied
+
+@clause("LIN-1")
+@given(number=st.integers())
+def test_passes(subject, number):
+    assert subject.name == "nothing"
+
+@clause("LIN-1", "LIN-2")
+@settings(max_examples=7)
+@given(number=st.integers())
+def test_passes_on_two_clauses(number):
+    assert number == number
+
+@clause("LIN-3")
+def test_is_one_example():
+    pass
+
+@clause("MRG-1", needs=[Part.MERGE])
+@given(number=st.integers())
+def test_needs_what_is_lacking(subject, number):
+    raise AssertionError("must not run")
+
+@clause("LIN-2", needs=[Part.MERGE])
+def test_is_the_part_of_a_clause_that_is_lacking():
+    raise AssertionError("must not run")
+
+@clause("GRP-1")
+@given(number=st.integers())
+def test_rejects_everything(number):
+    assume(False)
+
+@clause("GRP-2")
+@given(number=st.integers(0, 1000))
+def test_fails(number):
+    assert number < 40, "too many"
+
+@clause("GRP-3")
+@given(number=st.integers())
+def test_loses_its_ranks(number):
+    raise RankDied("rank 1 died", [])
+
+@clause("GRP-4")
+def test_cannot_be_set_up(request):
+    request.getfixturevalue("no_such_fixture")
+
+@pytest.fixture
+def broken():
+    raise RuntimeError("broken")
+
+@clause("GRP-5")
+def test_is_not_set_up(broken):
+    pass
+
+@pytest.fixture
+def leaking():
+    yield
+    raise RuntimeError("leak")
+
+@clause("GRP-6")
+def test_is_not_torn_down(leaking):
+    pass
+
+def test_is_no_property():
+    pass
+"""
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "xdist"])
+def test_each_kind_of_outcome_becomes_the_verdict_that_the_contract_names(
+    gate: Gate, workers: tuple[str, ...]
+) -> None:
+    gate.write("test_properties.py", PROPERTIES)
+    run = gate.run(*workers, ".")
+
+    assert run.code == 1
+    assert run.verdicts["complete"]
+    assert {
+        one["id"]: (one["verdict"], one["examples"])
+        for one in run.verdicts["clauses"]
+        if one["tests"]
+    } == {
+        "LIN-1": ("pass", 107),
+        "LIN-2": ("pass", 7),
+        "LIN-3": ("pass", 1),
+        "MRG-1": ("not applicable", 0),
+        "GRP-1": ("unknown", 0),
+        "GRP-2": ("fail", run.clause("GRP-2")["examples"]),
+        "GRP-3": ("unknown", run.clause("GRP-3")["examples"]),
+        "GRP-4": ("fail", 1),
+        "GRP-5": ("unknown", 0),
+        "GRP-6": ("unknown", 1),
+    }
+    assert run.clause("GRP-2")["reason"].startswith("AssertionError: too many")
+    assert run.clause("MRG-1")["reason"] == "nothing 1.0 merges nothing"
+    assert run.clause("LIN-2")["reason"] == "nothing 1.0 merges nothing"
+    assert run.clause("GRP-3")["reason"] == "RankDied: rank 1 died"
+    assert run.clause("GRP-5")["reason"] == "setup failed: RuntimeError: broken"
+    assert run.clause("GRP-6")["reason"] == "teardown failed: RuntimeError: leak"
+    assert run.clause("ENG-1")["verdict"] == "unknown"
+    assert run.clause("ENG-1")["reason"] == "no property"
+    assert "verdict on nothing 1.0+cpu" in run.output
+    assert "2 not applicable" in run.output
+
+
+def test_the_header_shows_what_is_judged_and_every_setting(gate: Gate) -> None:
+    gate.write("test_properties.py", PROPERTIES)
+    run = gate.run("-k", "passes", "--hypothesis-seed", "7", ".")
+
+    assert "subject: nothing 1.0+cpu, device cpu, world simulated, profile dev" in run.output
+    assert "seed 7" in run.output
+    assert run.verdicts["settings"]["seed"] == "7"
+    assert run.verdicts["settings"]["max_examples"] == "100"
+
+
+def test_a_failure_shows_its_smallest_example_and_the_line_that_repeats_it(gate: Gate) -> None:
+    gate.write("test_properties.py", PROPERTIES)
+    run = gate.run("-k", "test_fails", ".")
+
+    (test,) = run.verdicts["tests"]
+    assert test["counterexample"] == "number: 40"
+    assert test["repeat"] in run.output
+    assert run.output.index("Falsifying") < run.output.index("number: 40")
+
+    again = gate.run(*test["repeat"].split()[1:])
+    assert again.code == 1
+    assert again.verdicts["tests"][0]["counterexample"] == "number: 40"
+    assert again.verdicts["tests"][0]["examples"] <= 2
+
+
+def test_only_undecided_tests_are_no_failure_of_the_subject(gate: Gate) -> None:
+    gate.write("test_properties.py", PROPERTIES)
+
+    assert gate.run("-k", "passes or loses_its_ranks", ".").code == 2
+    assert gate.run("-k", "passes or rejects", ".").code == 2
+    assert gate.run("-k", "fails or loses_its_ranks", ".").code == 1
+    assert gate.run("-k", "passes or needs", ".").code == 0
+
+
+def test_a_lost_worker_leaves_its_test_unknown(gate: Gate) -> None:
+    gate.write(
+        "test_properties.py",
+        "import os\nfrom fixtures.clauses import clause\n\n"
+        "@clause('LIN-1')\ndef test_dies():\n    os._exit(3)\n\n"
+        "@clause('LIN-2')\ndef test_lives():\n    pass\n",
+    )
+    run = gate.run("-n", "1", ".")
+
+    assert run.code == 2
+    assert run.clause("LIN-1")["verdict"] == "unknown"
+    assert "crashed" in run.clause("LIN-1")["reason"]
+    assert run.clause("LIN-2")["verdict"] == "pass"
+
+
+def test_an_interrupted_run_says_so(gate: Gate) -> None:
+    gate.write(
+        "test_properties.py",
+        "from fixtures.clauses import clause\n\n"
+        "@clause('LIN-1')\ndef test_first():\n    pass\n\n"
+        "@clause('LIN-2')\ndef test_second():\n    raise KeyboardInterrupt\n",
+    )
+    run = gate.run()
+
+    assert run.code == 2
+    assert not run.verdicts["complete"]
+    assert run.clause("LIN-1")["verdict"] == "pass"
+    assert (run.clause("LIN-2")["verdict"], run.clause("LIN-2")["reason"]) == ("unknown", "not run")
+    assert "(incomplete)" in run.output
