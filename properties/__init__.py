@@ -1,0 +1,1 @@
+"""The contract as Hypothesis properties, one module for each family of clauses."""

@@ -1,0 +1,1 @@
+"""Decode kernels of the MLA layer."""

@@ -1,0 +1,177 @@
+"""Process groups of the layers: who the TP and DCP neighbours are, and how to reach them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+import torch.distributed as dist
+
+
+class Communicator(Protocol):
+    """Collectives of one group, with torch.distributed's names and semantics."""
+
+    rank_in_group: int
+    world_size: int
+
+    def all_gather_into_tensor(self, output: torch.Tensor, input: torch.Tensor) -> None: ...
+
+    def reduce_scatter_tensor(self, output: torch.Tensor, input: torch.Tensor) -> None: ...
+
+    def all_reduce(self, tensor: torch.Tensor) -> None: ...
+
+    def all_to_all_single(self, output: torch.Tensor, input: torch.Tensor) -> None: ...
+
+
+class TorchCommunicator:
+    """A :class:`Communicator` over a ``torch.distributed`` process group."""
+
+    def __init__(self, group: dist.ProcessGroup) -> None:
+        self.group = group
+        self.rank_in_group = dist.get_rank(group)
+        self.world_size = dist.get_world_size(group)
+
+    def all_gather_into_tensor(self, output: torch.Tensor, input: torch.Tensor) -> None:
+        dist.all_gather_into_tensor(output, input, group=self.group)
+
+    def reduce_scatter_tensor(self, output: torch.Tensor, input: torch.Tensor) -> None:
+        dist.reduce_scatter_tensor(output, input, group=self.group)
+
+    def all_reduce(self, tensor: torch.Tensor) -> None:
+        dist.all_reduce(tensor, group=self.group)
+
+    def all_to_all_single(self, output: torch.Tensor, input: torch.Tensor) -> None:
+        dist.all_to_all_single(output, input, group=self.group)
+
+
+class GroupCoordinator:
+    """Collectives along any axis. A group of one rank communicates nothing."""
+
+    def __init__(self, communicator: Communicator) -> None:
+        self.communicator = communicator
+        self.rank_in_group = communicator.rank_in_group
+        self.world_size = communicator.world_size
+
+    def all_gather(self, input_: torch.Tensor, dim: int = -1) -> torch.Tensor:
+        """Concatenate every rank's ``input_`` along ``dim``, in rank order."""
+        if self.world_size == 1:
+            return input_
+        stacked = input_.new_empty((self.world_size, *input_.shape))
+        self.communicator.all_gather_into_tensor(stacked.flatten(0, 1), input_.contiguous())
+        return torch.cat(stacked.unbind(0), dim=dim)
+
+    def reduce_scatter(self, input_: torch.Tensor, dim: int = -1) -> torch.Tensor:
+        """Sum every rank's ``input_`` and keep this rank's part of ``dim``.
+
+        Raises:
+            ValueError: The group does not divide the extent of ``dim``.
+        """
+        if self.world_size == 1:
+            return input_
+        if input_.shape[dim] % self.world_size:
+            raise ValueError(
+                f"reduce_scatter along dim {dim} of shape {tuple(input_.shape)}: "
+                f"{input_.shape[dim]} is not divisible by the {self.world_size} ranks"
+            )
+        stacked = torch.stack(input_.chunk(self.world_size, dim=dim))
+        output = torch.empty_like(stacked[0])
+        self.communicator.reduce_scatter_tensor(output, stacked.flatten(0, 1))
+        return output
+
+    def all_reduce(self, input_: torch.Tensor) -> torch.Tensor:
+        """Sum every rank's ``input_`` into a new tensor."""
+        if self.world_size == 1:
+            return input_
+        output = input_.clone(memory_format=torch.contiguous_format)
+        self.communicator.all_reduce(output)
+        return output
+
+    def all_to_all(self, input_: torch.Tensor) -> torch.Tensor:
+        """Send ``input_[j]`` to rank j; what rank j sent here lands at ``[j]``.
+
+        Args:
+            input_: ``[world_size, ...]``.
+        """
+        if self.world_size == 1:
+            return input_
+        send = input_.contiguous()
+        output = torch.empty_like(send)
+        self.communicator.all_to_all_single(output, send)
+        return output
+
+
+@dataclass(frozen=True)
+class ParallelState:
+    """The groups that one rank belongs to."""
+
+    tp: GroupCoordinator
+    dcp: GroupCoordinator
+
+
+_current: ContextVar[ParallelState] = ContextVar("parallel_state")
+
+
+@contextlib.contextmanager
+def set_parallel_state(state: ParallelState) -> Iterator[None]:
+    """Make ``state`` the groups that layers use inside the context."""
+    token = _current.set(state)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def initialize_model_parallel(
+    tensor_model_parallel_size: int, decode_context_model_parallel_size: int = 1
+) -> ParallelState:
+    """Build the groups of one model over every rank of ``torch.distributed``.
+
+    Raises:
+        ValueError: The sizes do not fit the number of ranks, or each other.
+    """
+    world_size, rank = dist.get_world_size(), dist.get_rank()
+    tp, dcp = tensor_model_parallel_size, decode_context_model_parallel_size
+    if tp != world_size:
+        raise ValueError(f"tensor parallel size {tp} on {world_size} ranks: they must be equal")
+    if tp % dcp:
+        raise ValueError(f"decode context parallel size {dcp} does not divide {tp}")
+    tp_group = TorchCommunicator(dist.group.WORLD)
+    dcp_group = None
+    for first in range(0, tp, dcp):
+        ranks = list(range(first, first + dcp))
+        group = dist.new_group(ranks)
+        if rank in ranks:
+            dcp_group = TorchCommunicator(group)
+    assert dcp_group is not None
+    return ParallelState(tp=GroupCoordinator(tp_group), dcp=GroupCoordinator(dcp_group))
+
+
+def _get() -> ParallelState:
+    try:
+        return _current.get()
+    except LookupError:
+        raise RuntimeError(
+            "no parallel state: build and run layers inside set_parallel_state(state)"
+        ) from None
+
+
+def get_tp_group() -> GroupCoordinator:
+    """The tensor-parallel group of this rank."""
+    return _get().tp
+
+
+def get_dcp_group() -> GroupCoordinator:
+    """The decode-context-parallel group of this rank."""
+    return _get().dcp
+
+
+def get_tensor_model_parallel_rank() -> int:
+    return get_tp_group().rank_in_group
+
+
+def get_tensor_model_parallel_world_size() -> int:
+    return get_tp_group().world_size

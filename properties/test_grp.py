@@ -1,0 +1,107 @@
+"""GRP: the DCP-group column-parallel linear."""
+
+from __future__ import annotations
+
+import torch
+from hypothesis import given
+
+from fixtures import check, oracle, strategies
+from fixtures.clauses import clause
+from fixtures.programs import linear
+from fixtures.programs.linear import LinearCase
+from fixtures.subjects.api import Part, Subject
+
+
+@clause("GRP-1", needs=(Part.GROUP_LINEAR,))
+@given(case=strategies.linears())
+def test_group_weight_is_the_plain_shards_of_its_ranks_in_order(
+    subject: Subject, case: LinearCase
+) -> None:
+    plain = subject.run(case.layout, linear.build, case)
+    for rank, built in enumerate(subject.run(case.layout, linear.build, case, group=True)):
+        members = case.layout.dcp_group_of(rank)
+        assert built.attributes["group_size"] == case.layout.dcp
+        assert built.attributes["rank_in_group"] == members.index(rank)
+        assert built.attributes["qrep_active"] == (case.layout.dcp > 1)
+        for name in case.checkpoint():
+            expected = torch.cat([plain[member].parameters[name] for member in members])
+            check.bitwise(built.parameters[name], expected, f"group {name} of rank {rank}")
+
+
+@clause("GRP-2", needs=(Part.GROUP_LINEAR,))
+@given(case=strategies.linears())
+def test_forward_is_the_all_gather_of_the_plain_forward(
+    subject: Subject, case: LinearCase
+) -> None:
+    checkpoint = case.checkpoint()
+    whole = oracle.project(checkpoint["weight"], case.input(), checkpoint.get("bias"))
+    columns = case.output_size // case.layout.tp * case.layout.dcp
+    gathered = subject.run(case.layout, linear.gather_plain_forward, case)
+    for rank, built in enumerate(subject.run(case.layout, linear.build, case, group=True)):
+        first = rank // case.layout.dcp * columns
+        expected = whole[:, first : first + columns]
+        check.bounded(built.output, expected, f"group output of rank {rank}")
+        check.agree(
+            built.output, gathered[rank], expected, f"group output of rank {rank} and all-gather"
+        )
+
+
+@clause("GRP-3", needs=(Part.GROUP_LINEAR,))
+@given(case=strategies.linears(layout=strategies.layouts(min_dcp=2)))
+def test_local_view_is_the_plain_output_in_memory_of_its_own(
+    subject: Subject, case: LinearCase
+) -> None:
+    checkpoint = case.checkpoint()
+    whole = oracle.project(checkpoint["weight"], case.input(), checkpoint.get("bias"))
+    heads = case.num_heads // case.layout.tp
+    for rank, view in enumerate(subject.run(case.layout, linear.local_view, case)):
+        columns = heads * case.head_dim
+        expected = whole[:, rank * columns : (rank + 1) * columns].reshape(
+            case.rows, heads, case.head_dim
+        )
+        check.bounded(view.taken, expected, f"local view of rank {rank}")
+        check.agree(view.taken, view.expected, expected, f"local view and plain, rank {rank}")
+        assert view.contiguous, f"the local view of rank {rank} is not contiguous"
+        check.bitwise(
+            view.after_group_overwritten,
+            view.taken,
+            f"local view of rank {rank} after the group output was overwritten",
+        )
+        check.bitwise(
+            view.group_after_view_overwritten,
+            view.group,
+            f"group output of rank {rank} after its local view was overwritten",
+        )
+
+
+@clause("GRP-4", needs=(Part.GROUP_LINEAR,))
+@given(case=strategies.linears(layout=strategies.layouts().filter(lambda lay: lay.dcp == 1)))
+def test_a_group_of_one_is_the_plain_layer(subject: Subject, case: LinearCase) -> None:
+    plain = subject.run(case.layout, linear.build, case)
+    group = subject.run(case.layout, linear.build, case, group=True)
+    for rank, (one, other) in enumerate(zip(plain, group, strict=True)):
+        assert other.attributes == {"group_size": 1, "rank_in_group": 0, "qrep_active": False}
+        assert other.types == one.types
+        assert other.shard == one.shard
+        assert other.storage_bytes == one.storage_bytes
+        for name, parameter in one.parameters.items():
+            check.bitwise(other.parameters[name], parameter, f"{name} of rank {rank}")
+        check.bitwise(other.output, one.output, f"output of rank {rank}")
+
+
+@clause("GRP-5", needs=(Part.GROUP_LINEAR,))
+@given(case=strategies.linears(layout=strategies.layouts(min_dcp=2)))
+def test_one_checkpoint_serves_the_plain_and_the_group_layer(
+    subject: Subject, case: LinearCase
+) -> None:
+    plain = subject.run(case.layout, linear.build, case)
+    group = subject.run(case.layout, linear.build, case, group=True)
+    on_disk = {name: tuple(tensor.shape) for name, tensor in case.checkpoint().items()}
+    for rank, (one, other) in enumerate(zip(plain, group, strict=True)):
+        assert set(other.parameters) == set(one.parameters) == set(on_disk)
+        for layer, pieces in ((one, case.layout.tp), (other, case.layout.tp // case.layout.dcp)):
+            whole = {
+                name: (parameter.shape[0] * pieces, *parameter.shape[1:])
+                for name, parameter in layer.parameters.items()
+            }
+            assert whole == on_disk, f"shapes on disk of rank {rank}: {whole}, not {on_disk}"

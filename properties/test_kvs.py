@@ -1,0 +1,51 @@
+"""KVS: where the keys live."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fixtures import strategies
+from fixtures.clauses import clause
+from fixtures.layout import Layout
+from fixtures.programs import merge
+from fixtures.subjects.api import Part, Subject
+
+SHARDED = strategies.layouts(interleaves=strategies.INTERLEAVES)
+
+
+@clause("KVS-1", needs=(Part.LOCAL_SEQ_LENS,))
+@given(layout=SHARDED)
+def test_local_lengths_follow_the_storage_rule(subject: Subject, layout: Layout) -> None:
+    lens = tuple(range(3 * layout.dcp * layout.interleave + 2))
+    expected = [[0] * layout.dcp]
+    for token in lens[:-1]:
+        counts = list(expected[-1])
+        counts[layout.owner(token)] += 1
+        expected.append(counts)
+    for rank, (mine, every) in enumerate(subject.run(layout, merge.local_lengths, lens)):
+        dcp_rank = layout.dcp_group_of(rank).index(rank)
+        assert every == expected, f"local lengths on rank {rank}"
+        assert mine == [row[dcp_rank] for row in expected], f"own local lengths, rank {rank}"
+        assert [sum(row) for row in every] == list(lens)
+
+
+@clause("KVS-1", needs=(Part.SLOT_MAPPING,))
+@given(layout=SHARDED, blocks=st.integers(1, 3), draw=st.data())
+def test_slots_and_tokens_are_in_bijection(
+    subject: Subject, layout: Layout, blocks: int, draw: st.DataObject
+) -> None:
+    block_size = blocks * layout.interleave
+    stride = layout.dcp * layout.interleave
+    seq_len = draw.draw(st.integers(1, 3 * stride + 1), label="tokens")
+    count = -(-len(layout.tokens_of(0, seq_len)) // block_size)
+    row = tuple(draw.draw(st.permutations(range(1, count + 3)), label="blocks")[:count])
+    for rank, slots in enumerate(subject.run(layout, merge.slots, seq_len, row, block_size)):
+        dcp_rank = layout.dcp_group_of(rank).index(rank)
+        tokens = layout.tokens_of(dcp_rank, seq_len)
+        expected = [-1] * seq_len
+        for index, token in enumerate(tokens):
+            block, offset = divmod(index, block_size)
+            expected[token] = row[block] * block_size + offset
+        assert slots == expected, f"slots of rank {rank}"
+        assert len({slot for slot in slots if slot >= 0}) == len(tokens)
