@@ -91,9 +91,7 @@ def get_dcp_local_seq_lens(
     first_token: int | torch.Tensor
     if dcp_rank is None:
         lens = lens.unsqueeze(-1)
-        first_token = interleave * torch.arange(
-            dcp_size, dtype=torch.int32, device=seq_lens.device
-        )
+        first_token = interleave * torch.arange(dcp_size, dtype=torch.int32, device=seq_lens.device)
     else:
         first_token = interleave * dcp_rank
     stride = dcp_size * interleave

@@ -18,9 +18,7 @@ from impl.parallel_state import (
 )
 
 
-def _effective_shard(
-    disable_tp: bool, tp_rank: int | None, tp_size: int | None
-) -> tuple[int, int]:
+def _effective_shard(disable_tp: bool, tp_rank: int | None, tp_size: int | None) -> tuple[int, int]:
     """Rank and size that a layer is sharded by.
 
     Raises:
@@ -233,9 +231,7 @@ class ColumnParallelLinear(LinearBase):
             The output (all ``output_size`` columns with gather_output), and with return_bias
             the bias where skip_bias_add keeps it out of the output, else None.
         """
-        output = self.quant_method.apply(
-            self, input_, None if self.skip_bias_add else self.bias
-        )
+        output = self.quant_method.apply(self, input_, None if self.skip_bias_add else self.bias)
         if self.gather_output and self.tp_size > 1:
             output = get_tp_group().all_gather(output)
         if not self.return_bias:

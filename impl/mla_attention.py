@@ -104,9 +104,7 @@ class MLAAttention(nn.Module):
         self._derive("W_UV", W_UV.transpose(1, 2))
         self._derive("W_UK_T", W_UK_T)
         if self.dcp_q_replicate:
-            self._derive(
-                "W_UK_T_dcp_qrep", self.dcp_group.all_gather(W_UK_T.contiguous(), dim=0)
-            )
+            self._derive("W_UK_T_dcp_qrep", self.dcp_group.all_gather(W_UK_T.contiguous(), dim=0))
 
     def _derive(self, name: str, value: torch.Tensor) -> None:
         """Hold ``value``, or copy it into what is held since the first time."""

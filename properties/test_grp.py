@@ -30,9 +30,7 @@ def test_group_weight_is_the_plain_shards_of_its_ranks_in_order(
 
 @clause("GRP-2", needs=(Part.GROUP_LINEAR,))
 @given(case=strategies.linears())
-def test_forward_is_the_all_gather_of_the_plain_forward(
-    subject: Subject, case: LinearCase
-) -> None:
+def test_forward_is_the_all_gather_of_the_plain_forward(subject: Subject, case: LinearCase) -> None:
     checkpoint = case.checkpoint()
     whole = oracle.project(checkpoint["weight"], case.input(), checkpoint.get("bias"))
     columns = case.output_size // case.layout.tp * case.layout.dcp

@@ -56,7 +56,9 @@ def test_an_override_holds_shard_a_of_s(
     for rank, ((a, s), built) in enumerate(zip(shards, built_by_rank, strict=True)):
         for name, whole in checkpoint.items():
             check.bitwise(
-                built.parameters[name], whole.chunk(s)[a], f"{name} of rank {rank}, shard {a} of {s}"
+                built.parameters[name],
+                whole.chunk(s)[a],
+                f"{name} of rank {rank}, shard {a} of {s}",
             )
         columns = case.output_size // s
         check.bounded(

@@ -30,11 +30,7 @@ def test_off_holds_this_ranks_heads_and_nothing_else(subject: Subject, case: Dec
 
 
 @clause("MEM-2", needs=(Part.REPLICATED_DECODE,))
-@given(
-    case=strategies.decode_cases(
-        layout=strategies.layouts(min_dcp=2), dtypes=strategies.DTYPES
-    )
-)
+@given(case=strategies.decode_cases(layout=strategies.layouts(min_dcp=2), dtypes=strategies.DTYPES))
 def test_on_costs_exactly_the_group_query_weight_and_the_group_W_UK_T(
     subject: Subject, case: DecodeCase
 ) -> None:
