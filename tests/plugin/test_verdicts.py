@@ -132,7 +132,7 @@ def test_a_failure_shows_its_smallest_example_and_the_line_that_repeats_it(gate:
     (test,) = run.verdicts["tests"]
     assert test["counterexample"] == "number: 40"
     assert test["repeat"] in run.output
-    assert run.output.index("Falsifying") < run.output.index("number: 40")
+    assert run.output.index("Failing test case") < run.output.index("number: 40")
 
     again = gate.run(*test["repeat"].split()[1:])
     assert again.code == 1

@@ -1,0 +1,125 @@
+"""Known lists: what is listed does not fail the run, and hides nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.plugin.conftest import Gate
+
+PROPERTIES = """
+import os
+from hypothesis import given, strategies as st
+from fixtures.clauses import clause
+
+@clause("LIN-2")
+def test_fails():
+    assert not os.environ.get("BUG"), os.environ["BUG"]
+
+@clause("LIN-3")
+@given(number=st.integers(0, 1000))
+def test_has_two_bugs(number):
+    if os.environ.get("BUG"):
+        assert number != 17, os.environ["BUG"]
+        if number > 900:
+            raise ValueError("a second bug")
+
+@clause("LIN-1")
+def test_passes():
+    pass
+"""
+
+ENTRY = """
+[[known]]
+{target}
+match = "shard \\\\d of the bias is wrong"
+reason = "the bias is taken from shard 0"
+link = "findings/bias.py"
+"""
+
+
+@pytest.fixture
+def listed(gate: Gate) -> Gate:
+    gate.write("test_properties.py", PROPERTIES)
+    gate.write("known/nothing-1.0.toml", ENTRY.format(target='clause = "LIN-2"'))
+    return gate
+
+
+def test_a_listed_failure_is_known_and_the_run_succeeds(
+    listed: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BUG", "shard 1 of the bias is wrong")
+    run = listed.run("-n", "1", "-k", "test_fails or passes", ".")
+
+    assert run.code == 0
+    assert run.clause("LIN-2")["verdict"] == "known"
+    assert run.clause("LIN-2")["reason"] == "the bias is taken from shard 0 (findings/bias.py)"
+    assert "1 passed, 1 known" in run.output
+
+
+def test_another_failure_of_a_listed_clause_is_new(
+    listed: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BUG", "the weight is wrong")
+    run = listed.run("-k", "test_fails", ".")
+
+    assert run.code == 1
+    assert run.clause("LIN-2")["verdict"] == "fail"
+
+
+def test_a_second_bug_beside_a_listed_one_is_new(
+    listed: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BUG", "shard 1 of the bias is wrong")
+    test = 'test = "test_properties.py::test_has_two_bugs"'
+    listed.write("known/nothing-1.0.toml", ENTRY.format(target=test))
+    run = listed.run("-k", "two_bugs", "--hypothesis-profile", "nightly", ".")
+
+    assert run.code == 1
+    assert run.clause("LIN-3")["verdict"] == "fail"
+    assert run.clause("LIN-3")["reason"].startswith("ValueError: a second bug")
+
+
+def test_an_entry_that_does_not_fail_any_more_fails_the_run(listed: Gate) -> None:
+    run = listed.run()
+
+    assert run.code == 1
+    assert run.clause("LIN-2")["verdict"] == "pass"
+    assert "LIN-2 does not fail as listed any more" in run.output
+    assert len(run.verdicts["complaints"]) == 1
+
+
+def test_an_entry_is_not_stale_because_its_test_was_not_selected(listed: Gate) -> None:
+    assert listed.run("-k", "passes", ".").code == 0
+
+
+def test_an_entry_of_no_test_fails_a_whole_run(listed: Gate) -> None:
+    listed.write(
+        "known/nothing-1.0.toml", ENTRY.format(target='test = "test_properties.py::test_gone"')
+    )
+    run = listed.run()
+
+    assert run.code == 1
+    assert "test_properties.py::test_gone is no test or clause of any property" in run.output
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (ENTRY.format(target='clause = "LIN-99"'), "the contract has no clause LIN-99"),
+        (ENTRY.format(target=""), "must name either a clause or a test"),
+        (ENTRY.format(target='clause = "LIN-1"\nuntil = "0.9"'), "was known until 0.9"),
+        (ENTRY.format(target='clause = "LIN-1"\nsince = "1.1"'), "is known since 1.1 only"),
+        (ENTRY.format(target='clause = "LIN-1"\nreazon = "x"'), "unknown key reazon"),
+        ('[[known]]\nclause = "LIN-1"\nmatch = ".*"\nreason = "x"\nlink = "x"', "hide new ones"),
+        ('[[known]]\nclause = "LIN-1"\nmatch = "x"', "lacks reason, link"),
+        ("[[known", "not valid TOML"),
+    ],
+)
+def test_a_wrong_list_is_refused_in_a_sentence(gate: Gate, text: str, sentence: str) -> None:
+    gate.write("test_properties.py", PROPERTIES)
+    gate.write("known/nothing-1.0.toml", text)
+    run = gate.run()
+
+    assert run.code == 4
+    assert "nothing-1.0.toml" in run.output
+    assert sentence in run.output
