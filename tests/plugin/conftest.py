@@ -18,24 +18,17 @@ SUBJECT = """
 from fixtures.subjects.api import Part, Subject
 from fixtures.subjects.errors import SubjectError
 
-class NoWorlds:
-    def get(self, size):
-        raise AssertionError("no property of these asks for a world")
-
-    def close(self):
-        print("the worlds are closed")
-
-def load(world):
+def load(worlds):
     return Subject(
-        name="nothing", version="1.0+cpu", adapter=("nothing", "Nothing"), worlds=NoWorlds(),
+        name="nothing", version="1.0+cpu", adapter=("nothing", "Nothing"), worlds=worlds,
         lacks={Part.MERGE: "nothing 1.0 merges nothing"},
     )
 """
 
 CONFTEST = """
 from fixtures.subjects import registry
-registry.SUBJECTS["nothing"] = registry.Entry("nothing", ("simulated",))
-registry.SUBJECTS["absent"] = registry.Entry("fixtures.subjects.absent", ("processes",))
+registry.SUBJECTS["nothing"] = registry.Entry("nothing", "load", ("simulated",))
+registry.SUBJECTS["absent"] = registry.Entry("fixtures.subjects.absent", "load", ("processes",))
 pytest_plugins = ("fixtures.gate.plugin",)
 """
 
