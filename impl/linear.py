@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 from torch.nn import Parameter
 
@@ -16,6 +15,8 @@ from impl.parallel_state import (
     get_tensor_model_parallel_world_size,
     get_tp_group,
 )
+from impl.parameter import BasevLLMParameter
+from impl.quantization import QuantizationConfig, UnquantizedLinearMethod
 
 
 def _effective_shard(disable_tp: bool, tp_rank: int | None, tp_size: int | None) -> tuple[int, int]:
@@ -41,39 +42,31 @@ def _effective_shard(disable_tp: bool, tp_rank: int | None, tp_size: int | None)
     return tp_rank, tp_size
 
 
-class UnquantizedLinearMethod:
-    """Weights in the dtype of the parameters, multiplied as they are."""
-
-    def create_weights(
-        self,
-        layer: nn.Module,
-        input_size_per_partition: int,
-        output_size_per_partition: int,
-        params_dtype: torch.dtype,
-        weight_loader: Any,
-    ) -> None:
-        """Register ``weight``, ``[output_size_per_partition, input_size_per_partition]``."""
-        weight = Parameter(
-            torch.empty(output_size_per_partition, input_size_per_partition, dtype=params_dtype),
-            requires_grad=False,
-        )
-        set_weight_attrs(weight, output_dim=0, input_dim=1, weight_loader=weight_loader)
-        layer.register_parameter("weight", weight)
-
-    def process_weights_after_loading(self, layer: nn.Module) -> None:
-        """Nothing is derived from the weights."""
-
-    def apply(
-        self, layer: nn.Module, x: torch.Tensor, bias: torch.Tensor | None = None
-    ) -> torch.Tensor:
-        """``x @ weight.T + bias``: ``[..., in]`` to ``[..., out]``."""
-        return F.linear(x, layer.weight, bias)
-
-
 def set_weight_attrs(parameter: Parameter, **attributes: Any) -> None:
     """Attach what a weight loader needs to know of ``parameter``."""
     for name, value in attributes.items():
         setattr(parameter, name, value)
+
+
+def check_row_blocks(prefix: str, rows: int, shards: int, row_block: int, option: str) -> None:
+    """Refuse shards that cut a block of rows with one scale or one packed element.
+
+    Args:
+        prefix: Name of the layer.
+        rows: Of the whole weight.
+        shards: Equal parts of the rows.
+        row_block: Rows of one block.
+        option: What chose the number of shards.
+
+    Raises:
+        ValueError: A shard would start or end inside a block.
+    """
+    if shards > 1 and (rows // shards) % row_block:
+        raise ValueError(
+            f"{prefix or 'the layer'}: {option} {shards} leaves each shard {rows // shards} of "
+            f"{rows} rows, which cuts a quantisation block of {row_block} rows: choose a size "
+            f"that leaves a multiple of {row_block}"
+        )
 
 
 class LinearBase(nn.Module):
@@ -85,7 +78,7 @@ class LinearBase(nn.Module):
         bias: Whether a bias is added.
         skip_bias_add: Return the bias instead of adding it.
         params_dtype: dtype of the parameters; torch's default where None.
-        quant_config: None; quantised weights come through it.
+        quant_config: How the weights are quantised; None where they are not.
         prefix: Name of the layer in the checkpoint.
         return_bias: Return ``(output, bias)`` instead of the output.
         disable_tp: Keep the whole weight on every rank, whatever the overrides say.
@@ -103,7 +96,7 @@ class LinearBase(nn.Module):
         bias: bool = False,
         skip_bias_add: bool = False,
         params_dtype: torch.dtype | None = None,
-        quant_config: None = None,
+        quant_config: QuantizationConfig | None = None,
         prefix: str = "",
         *,
         return_bias: bool = True,
@@ -118,7 +111,8 @@ class LinearBase(nn.Module):
         self.skip_bias_add = skip_bias_add
         self.params_dtype = params_dtype or torch.get_default_dtype()
         self.quant_config = quant_config
-        self.quant_method = UnquantizedLinearMethod()
+        quant_method = quant_config.get_quant_method(prefix) if quant_config else None
+        self.quant_method = quant_method or UnquantizedLinearMethod()
         self.prefix = prefix
         self.return_bias = return_bias
         self.disable_tp = disable_tp
@@ -135,7 +129,8 @@ class ColumnParallelLinear(LinearBase):
     Raises:
         NotImplementedError: gather_output with overrides that differ from the process's
             rank and size: the ranks of the TP group then hold some shards several times.
-        ValueError: The number of shards does not divide output_size.
+        ValueError: The number of shards does not divide output_size, or would cut rows that
+            share a scale.
     """
 
     def __init__(
@@ -146,7 +141,7 @@ class ColumnParallelLinear(LinearBase):
         gather_output: bool = False,
         skip_bias_add: bool = False,
         params_dtype: torch.dtype | None = None,
-        quant_config: None = None,
+        quant_config: QuantizationConfig | None = None,
         prefix: str = "",
         *,
         return_bias: bool = True,
@@ -171,6 +166,7 @@ class ColumnParallelLinear(LinearBase):
         self.output_size_per_partition = divide(
             output_size, self.tp_size, f"output_size of {prefix or 'the layer'} by tp_size"
         )
+        check_row_blocks(prefix, output_size, self.tp_size, self.quant_method.row_block, "tp_size")
         self.gather_output = gather_output
         if gather_output and not disable_tp:
             process = get_tensor_model_parallel_rank(), get_tensor_model_parallel_world_size()
@@ -183,9 +179,11 @@ class ColumnParallelLinear(LinearBase):
         self.quant_method.create_weights(
             self,
             self.input_size_per_partition,
-            self.output_size_per_partition,
+            [self.output_size_per_partition],
+            input_size,
+            output_size,
             self.params_dtype,
-            self.weight_loader,
+            self.weight_loader_v2,
         )
         if bias:
             self.bias = Parameter(
@@ -206,6 +204,8 @@ class ColumnParallelLinear(LinearBase):
         Raises:
             ValueError: The tensor has not the shape of the whole parameter.
         """
+        if loaded_weight.dim() == 0:
+            loaded_weight = loaded_weight.reshape(1)
         output_dim: int | None = getattr(param, "output_dim", None)
         whole = list(param.shape)
         if output_dim is not None:
@@ -221,6 +221,20 @@ class ColumnParallelLinear(LinearBase):
             )
             loaded_weight = loaded_weight.narrow(output_dim, start, length)
         param.data.copy_(loaded_weight)
+
+    def weight_loader_v2(self, param: BasevLLMParameter, loaded_weight: torch.Tensor) -> None:
+        """Have ``param`` copy its own shard of a checkpoint tensor.
+
+        Args:
+            param: A parameter of this layer.
+            loaded_weight: The whole tensor; a scale may come without an axis.
+
+        Raises:
+            ValueError: The tensor has not the shape of the whole parameter.
+        """
+        if loaded_weight.dim() == 0:
+            loaded_weight = loaded_weight.reshape(1)
+        param.load_column_parallel_weight(loaded_weight)
 
     def forward(
         self, input_: torch.Tensor
