@@ -27,8 +27,8 @@ def load(worlds):
 
 CONFTEST = """
 from fixtures.subjects import registry
-registry.SUBJECTS["nothing"] = registry.Entry("nothing", "load", ("simulated",))
-registry.SUBJECTS["absent"] = registry.Entry("fixtures.subjects.absent", "load", ("processes",))
+registry.SUBJECTS["nothing"] = registry.Entry("nothing", ("simulated",))
+registry.SUBJECTS["absent"] = registry.Entry("fixtures.subjects.absent", ("processes",))
 pytest_plugins = ("fixtures.gate.plugin",)
 """
 
