@@ -1,0 +1,143 @@
+"""The strategies reach every class they are for, and what fails shrinks to something small."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import Phase, find, given, settings
+from hypothesis import strategies as st
+
+from fixtures import strategies
+from fixtures.data import Magnitude
+from fixtures.layout import Layout
+from fixtures.programs.decode import DecodeCase
+from fixtures.programs.linear import LinearCase
+from fixtures.programs.merge import MergeCase
+
+SEARCH = settings(max_examples=2_000, derandomize=True, database=None, deadline=None)
+REACH = settings(SEARCH, phases=[Phase.generate])
+ALWAYS = settings(SEARCH, max_examples=200)
+
+LAYOUTS: dict[str, Callable[[Layout], bool]] = {
+    "one rank": lambda lay: lay.tp == 1,
+    "no DCP": lambda lay: lay.tp > 1 and lay.dcp == 1,
+    "one group of every rank": lambda lay: lay.tp == lay.dcp > 1,
+    "several groups": lambda lay: 1 < lay.dcp < lay.tp,
+    "group size not a power of two": lambda lay: lay.dcp in (3, 6),
+    "more groups than ranks in each": lambda lay: 1 < lay.dcp < lay.tp // lay.dcp,
+    **{
+        f"interleave {size}": lambda lay, size=size: lay.interleave == size
+        for size in strategies.INTERLEAVES
+    },
+}
+
+LINEARS: dict[str, Callable[[LinearCase], bool]] = {
+    "bias": lambda case: case.bias,
+    "no bias": lambda case: not case.bias,
+    "one head a rank": lambda case: case.num_heads == case.layout.tp,
+    "odd head dim": lambda case: case.head_dim % 2 == 1 and case.head_dim > 1,
+    "one row": lambda case: case.rows == 1,
+    **{m.value: lambda case, m=m: case.data.magnitude is m for m in Magnitude},
+    **{d: lambda case, d=d: case.dtype == d for d in strategies.DTYPES},
+}
+
+
+def _local_lengths(case: DecodeCase) -> list[int]:
+    return [
+        len(case.layout.tokens_of(rank, request.seq_len))
+        for request in case.batch.decodes
+        for rank in range(case.layout.dcp)
+    ]
+
+
+DECODES: dict[str, Callable[[DecodeCase], bool]] = {
+    "a sequence of one token": lambda case: any(r.seq_len == 1 for r in case.batch.decodes),
+    "a batch of one": lambda case: len(case.batch.decodes) == 1,
+    "a rank without keys": lambda case: 0 in _local_lengths(case),
+    "every rank with keys": lambda case: case.layout.dcp > 1 and 0 not in _local_lengths(case),
+    "past three rounds of the interleave": lambda case: any(
+        r.seq_len > 3 * case.layout.dcp * case.layout.interleave for r in case.batch.decodes
+    ),
+    "a length at an interleave boundary": lambda case: (
+        case.layout.interleave > 1
+        and any(r.seq_len % case.layout.interleave == 0 for r in case.batch.decodes)
+    ),
+    "a length one past an interleave boundary": lambda case: (
+        case.layout.interleave > 1
+        and any(r.seq_len % case.layout.interleave == 1 for r in case.batch.decodes)
+    ),
+    "several blocks": lambda case: max(_local_lengths(case)) > case.block_size,
+    "one head a rank": lambda case: case.dims.num_heads == case.layout.tp,
+    "as many rows as heads never needed": lambda case: case.batch.num_tokens != case.dims.num_heads,
+}
+
+MERGES: dict[str, Callable[[MergeCase], bool]] = {
+    "a row without any keys": lambda case: () in case.owners,
+    "a rank without keys": lambda case: any(
+        row and set(row) != set(range(case.layout.dcp)) for row in case.owners
+    ),
+    "every rank with keys": lambda case: any(
+        set(row) == set(range(case.layout.dcp)) for row in case.owners
+    ),
+    "all keys on the last rank": lambda case: any(
+        row and set(row) == {case.layout.dcp - 1} for row in case.owners
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_layouts_reach(name: str) -> None:
+    find(strategies.layouts(interleaves=strategies.INTERLEAVES), LAYOUTS[name], settings=REACH)
+
+
+@pytest.mark.parametrize("name", LINEARS)
+def test_linears_reach(name: str) -> None:
+    find(strategies.linears(), LINEARS[name], settings=REACH)
+
+
+@pytest.mark.parametrize("name", DECODES)
+def test_decode_cases_reach(name: str) -> None:
+    find(strategies.decode_cases(), DECODES[name], settings=REACH)
+
+
+@pytest.mark.parametrize("name", MERGES)
+def test_merge_cases_reach(name: str) -> None:
+    find(strategies.merge_cases(), MERGES[name], settings=REACH)
+
+
+@ALWAYS
+@given(case=strategies.decode_cases(), draw=st.data())
+def test_extents_differ_from_each_other(case: DecodeCase, draw: st.DataObject) -> None:
+    dims = case.dims
+    extents = [dims.qk_nope_head_dim, dims.kv_lora_rank, dims.v_head_dim, dims.q_width]
+    assert len(set(extents)) == len(extents)
+    linear = draw.draw(strategies.linears())
+    assert linear.head_dim != linear.input_size
+
+
+@ALWAYS
+@given(case=strategies.linears(), draw=st.data())
+def test_every_override_is_possible(case: LinearCase, draw: st.DataObject) -> None:
+    shards = draw.draw(strategies.shards(case))
+    assert len(shards) == case.layout.tp
+    for a, s in shards:
+        assert 0 <= a < s
+        assert case.output_size % s == 0
+
+
+def test_a_failing_layout_shrinks_to_the_smallest_one() -> None:
+    smallest = find(strategies.layouts(min_dcp=2), lambda lay: lay.tp > lay.dcp, settings=SEARCH)
+    assert smallest == Layout(4, 2)
+
+
+def test_a_failing_decode_case_shrinks_to_one_short_request() -> None:
+    case = find(
+        strategies.decode_cases(),
+        lambda c: any(r.seq_len >= 3 for r in c.batch.decodes),
+        settings=SEARCH,
+    )
+    assert case.layout == Layout(1)
+    assert [r.seq_len for r in case.batch.decodes] == [3]
+    assert case.dims.num_heads == 1
+    assert case.data.magnitude is Magnitude.NORMAL
