@@ -1,0 +1,306 @@
+"""Programs that the tests of the worlds run on ranks."""
+
+import contextvars
+import ctypes
+import os
+import re
+import signal
+import sys
+import time
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from fixtures.layout import Partition
+from fixtures.worlds.api import Collective, Communicator, Rank
+
+_counter: contextvars.ContextVar[int] = contextvars.ContextVar("counter", default=0)
+
+
+def everyone(rank: Rank) -> Communicator:
+    return rank.new_group((tuple(range(rank.world_size)),))
+
+
+def my_rank(rank: Rank) -> tuple[int, int]:
+    return rank.rank, rank.world_size
+
+
+def echo(rank: Rank, value: Any) -> Any:
+    return value
+
+
+def spoil(rank: Rank, tensor: torch.Tensor) -> torch.Tensor:
+    tensor += rank.rank
+    return tensor
+
+
+def kept_buffer(rank: Rank, value: float) -> torch.Tensor:
+    buffer = rank.state.setdefault("buffer", torch.zeros(2))
+    buffer.fill_(value)
+    return buffer
+
+
+def count(rank: Rank) -> tuple[int, int]:
+    """Calls so far on this rank, by a context variable and by the kept state."""
+    _counter.set(_counter.get() + 1 + rank.rank)
+    rank.state["calls"] = rank.state.get("calls", 0) + 1 + rank.rank
+    everyone(rank).barrier()
+    return _counter.get(), rank.state["calls"]
+
+
+def all_collectives(rank: Rank, partition: Partition, dtype: torch.dtype) -> dict[str, Any]:
+    """Every collective on integers small enough that no rounding occurs."""
+    group = rank.new_group(partition)
+    n = group.world_size
+    mine = (torch.arange(3 * n * 2).view(3 * n, 2) % 5 + rank.rank).to(dtype)
+    results: dict[str, torch.Tensor] = {}
+    results["all_gather"] = torch.empty(3 * n * n, 2, dtype=dtype)
+    group.all_gather_into_tensor(results["all_gather"], mine)
+    results["stacked"] = torch.empty(n, 3 * n, 2, dtype=dtype)
+    group.all_gather_into_tensor(results["stacked"], mine)
+    results["scalars"] = torch.empty(n, dtype=dtype)
+    group.all_gather_into_tensor(results["scalars"], mine[0, 0].clone())
+    results["all_to_all"] = torch.empty_like(mine)
+    group.all_to_all_single(results["all_to_all"], mine)
+    if dtype.itemsize > 1:
+        results["reduce_scatter"] = torch.empty(3, 2, dtype=dtype)
+        group.reduce_scatter_tensor(results["reduce_scatter"], mine)
+        results["all_reduce"] = mine.clone()
+        group.all_reduce(results["all_reduce"])
+    group.barrier()
+    return {name: tensor.double() for name, tensor in results.items()}
+
+
+def recorded(rank: Rank, partition: Partition) -> tuple[list[Collective], list[Collective]]:
+    """What two nested ledgers saw; a collective outside both must not be seen."""
+    everyone(rank).barrier()
+    with rank.record_collectives() as outer:
+        all_collectives(rank, partition, torch.float32)
+        with rank.record_collectives() as inner:
+            everyone(rank).all_reduce(torch.zeros(2, 3))
+    everyone(rank).barrier()
+    return outer, inner
+
+
+def recorded_foreign(rank: Rank) -> list[Collective]:
+    """Collectives that somebody else's code issues, with torch.distributed's own groups."""
+    world = dist.new_group(list(range(rank.world_size)))
+    part = torch.ones(2, 3)
+    with rank.record_collectives() as ledger:
+        dist.all_reduce(part, group=world)
+        dist.all_gather([torch.empty(2, 3) for _ in range(rank.world_size)], part, group=world)
+        dist.broadcast(part, src=0, group=world)
+        dist.all_to_all_single(torch.empty(rank.world_size), torch.ones(rank.world_size))
+        work = dist.all_reduce(part.half(), async_op=True)
+        assert work is not None
+        work.wait()
+        dist.barrier(group=world)
+    return ledger
+
+
+def group_identity(rank: Rank, partition: Partition) -> bool:
+    return rank.new_group(partition) is rank.new_group(partition)
+
+
+def group_of(rank: Rank, partition: Partition) -> tuple[tuple[int, ...], int, int]:
+    group = rank.new_group(partition)
+    return group.ranks, group.rank_in_group, group.world_size
+
+
+def wrong_shape(rank: Rank, case: str) -> None:
+    group = everyone(rank)
+    n = rank.world_size
+    match case:
+        case "gather":
+            group.all_gather_into_tensor(torch.empty(2 * n + 1), torch.empty(2))
+        case "dtype":
+            group.all_gather_into_tensor(torch.empty(2 * n), torch.empty(2, dtype=torch.int))
+        case "strided":
+            group.all_reduce(torch.empty(3, 2).t())
+        case "scatter":
+            group.reduce_scatter_tensor(torch.empty(2), torch.empty(2 * n + 1))
+        case "all_to_all":
+            group.all_to_all_single(torch.empty(n + 1), torch.empty(n + 1))
+        case "float8":
+            group.all_reduce(torch.empty(2, dtype=torch.float8_e4m3fn))
+
+
+class _Nothing(TorchDispatchMode):
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+class _NoFunction(TorchFunctionMode):
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+def ambient(rank: Rank) -> list[tuple[bool, bool, str, torch.dtype, int]]:
+    """Torch's settings around a collective at which another rank takes over."""
+
+    def settings() -> tuple[bool, bool, str, torch.dtype, int]:
+        return (
+            torch.is_grad_enabled(),
+            torch.is_inference_mode_enabled(),
+            str(torch.empty(0).device),
+            torch.get_default_dtype(),
+            torch._C._len_torch_dispatch_stack(),
+        )
+
+    group = everyone(rank)
+    seen = [settings()]
+    match rank.rank % 4:
+        case 0:
+            with torch.no_grad(), _Nothing():
+                group.barrier()
+                seen.append(settings())
+        case 1:
+            with torch.inference_mode():
+                group.all_reduce(torch.ones(1)) if False else group.barrier()
+                seen.append(settings())
+        case 2:
+            with torch.device("meta"), _NoFunction():
+                group.barrier()
+                seen.append(settings())
+        case 3:
+            torch.set_default_dtype(torch.float64)
+            group.barrier()
+            seen.append(settings())
+            torch.set_default_dtype(torch.float32)
+    group.barrier()
+    seen.append(settings())
+    return seen
+
+
+class Odd(Exception):  # noqa: N818
+    """Cannot be unpickled: its arguments are not those of ``__init__``."""
+
+    def __init__(self, a: int, b: int) -> None:
+        super().__init__(f"{a} and {b}")
+
+
+def fail(rank: Rank, how: str, who: tuple[int, ...], *, collective: bool = True) -> str:
+    """Ranks ``who`` fail in the manner ``how``; the others wait for them in a collective."""
+    group = everyone(rank)
+    if rank.rank in who:
+        _fail(how, rank.rank)
+    elif collective:
+        group.all_reduce(torch.ones(2, 3))
+    return "through"
+
+
+def _fail(how: str, rank: int) -> None:
+    match how:
+        case "raise":
+            raise ValueError(f"rank {rank} will not")
+        case "odd":
+            raise Odd(1, 2)
+        case "chain":
+            try:
+                _fail("raise", rank)
+            except ValueError as error:
+                raise KeyError("chained") from error
+        case "exit":
+            sys.exit(3)
+        case "message":
+            sys.exit("enough")
+        case "_exit":
+            os._exit(4)
+        case "segfault":
+            ctypes.string_at(0)
+        case "abort":
+            os.abort()
+        case "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "loop":
+            while True:
+                pass
+        case "native loop":
+            # Backtracks for ever without giving up the GIL.
+            re.match(r"(a+)+$", "a" * 64 + "b")
+        case "swallow":
+            while True:
+                try:
+                    while True:
+                        time.sleep(0.001)
+                except BaseException:  # noqa: S110
+                    pass
+        case "return":
+            pass
+        case _:
+            raise NotImplementedError(how)
+
+
+def mismatch(rank: Rank) -> None:
+    group = everyone(rank)
+    if rank.rank == 1:
+        group.all_reduce(torch.ones(4, 4))
+    else:
+        group.barrier()
+
+
+def crossed(rank: Rank) -> None:
+    """Two groups, entered in opposite order by two of their members."""
+    n = rank.world_size
+    one = everyone(rank)
+    other = rank.new_group((tuple(range(n - 1)), (n - 1,)))
+    if rank.rank == 0:
+        other.barrier()
+    one.barrier()
+    if rank.rank:
+        other.barrier()
+
+
+def waits_for_work(rank: Rank) -> None:
+    """A deadlock in wait(), outside torch.distributed's Python."""
+    if rank.rank:
+        work = dist.all_reduce(torch.ones(2), async_op=True)
+        assert work is not None
+        work.wait()
+
+
+def slow(rank: Rank, who: int, seconds: float) -> str:
+    group = everyone(rank)
+    if rank.rank == who:
+        time.sleep(seconds)
+    group.all_reduce(torch.ones(1))
+    return "through"
+
+
+def threshold(rank: Rank, value: int, who: int) -> None:
+    """Fails on one rank from 100 on, in one way, and from 1000 on in another."""
+    group = everyone(rank)
+    if rank.rank == who and value >= 1000:
+        raise ArithmeticError(f"{value} is far too large")
+    if rank.rank == who and value >= 100:
+        raise ValueError(f"{value} is too large")
+    group.barrier()
+
+
+def skips(rank: Rank) -> None:
+    import pytest
+
+    if rank.rank == 1:
+        pytest.skip("no such thing here")
+    everyone(rank).barrier()
+
+
+def unpicklable(rank: Rank) -> Any:
+    return (lambda: None) if rank.rank == 1 else None
+
+
+def talk(rank: Rank) -> None:
+    print(f"hello from {rank.rank}")
+    print("and a warning", file=sys.stderr)
+
+
+def cleanup_needed(rank: Rank, path: str) -> None:
+    """A rank that waits in vain has to leave its ``with`` blocks."""
+    try:
+        fail(rank, "raise", (1,))
+    finally:
+        with open(path, "a") as file:
+            file.write(f"{rank.rank}\n")
