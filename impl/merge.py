@@ -8,9 +8,12 @@ log-sum-exp ``l_j``. Attention over all keys is ``sum_j w_j o_j`` with
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
+from impl.layout import divide
 from impl.parallel_state import GroupCoordinator
 
 
@@ -58,6 +61,27 @@ def lse_weights(lses: torch.Tensor, is_lse_base_on_e: bool) -> tuple[torch.Tenso
     return weights, base + (total.log() if is_lse_base_on_e else total.log2())
 
 
+def _own_lse(
+    lse: torch.Tensor, seq_lens: torch.Tensor | None, query_start_loc: torch.Tensor | None
+) -> torch.Tensor:
+    """This rank's log-sum-exp in float32, masked where lengths are given."""
+    if (seq_lens is None) != (query_start_loc is None):
+        raise ValueError("seq_lens and query_start_loc must be given together, or neither")
+    lse = lse.float()
+    if seq_lens is None or query_start_loc is None:
+        return lse
+    return mask_empty_shards(lse, seq_lens, query_start_loc)
+
+
+def _weigh(out: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """``out`` ``[..., D]`` in float32 times its weight ``[...]``; 0 where that is 0.
+
+    A shard without keys may hold NaN, and NaN times a weight of 0 would stay NaN.
+    """
+    weights = weights.unsqueeze(-1)
+    return torch.where(weights == 0, 0.0, out.float() * weights)
+
+
 def _gather_and_weigh(
     cp_attn_out: torch.Tensor,
     cp_attn_lse: torch.Tensor,
@@ -66,17 +90,17 @@ def _gather_and_weigh(
     seq_lens: torch.Tensor | None,
     query_start_loc: torch.Tensor | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    if (seq_lens is None) != (query_start_loc is None):
-        raise ValueError("seq_lens and query_start_loc must be given together, or neither")
-    lse = cp_attn_lse.float()
-    if seq_lens is not None and query_start_loc is not None:
-        lse = mask_empty_shards(lse, seq_lens, query_start_loc)
+    lse = _own_lse(cp_attn_lse, seq_lens, query_start_loc)
     lses = cp_group.all_gather(lse.unsqueeze(0), dim=0)
     weights, merged = lse_weights(lses, is_lse_base_on_e)
-    weight = weights[cp_group.rank_in_group].unsqueeze(-1)
-    # A shard without keys may hold NaN, and NaN times a weight of 0 would stay NaN.
-    weighted = torch.where(weight == 0, 0.0, cp_attn_out.float() * weight)
+    weighted = _weigh(cp_attn_out, weights[cp_group.rank_in_group])
     return weighted.to(cp_attn_out.dtype), merged
+
+
+def _heads_of_this_rank(
+    tensor: torch.Tensor, cp_group: GroupCoordinator, dim: int = 1
+) -> torch.Tensor:
+    return tensor.chunk(cp_group.world_size, dim=dim)[cp_group.rank_in_group]
 
 
 def cp_lse_ag_out_rs(
@@ -114,4 +138,84 @@ def cp_lse_ag_out_rs(
     out = cp_group.reduce_scatter(weighted, dim=1)
     if not return_lse:
         return out
-    return out, lse.chunk(cp_group.world_size, dim=1)[cp_group.rank_in_group]
+    return out, _heads_of_this_rank(lse, cp_group)
+
+
+def cp_lse_ag_out_ar(
+    cp_attn_out: torch.Tensor,
+    cp_attn_lse: torch.Tensor,
+    cp_group: GroupCoordinator,
+    return_lse: bool = False,
+    is_lse_base_on_e: bool = True,
+    seq_lens: torch.Tensor | None = None,
+    query_start_loc: torch.Tensor | None = None,
+) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+    """Merge over the group: all-gather the LSE, all-reduce the weighted outputs.
+
+    Takes what :func:`cp_lse_ag_out_rs` takes.
+
+    Returns:
+        ``[B, H, D]``, every head on every rank, and with return_lse the float32 log-sum-exp,
+        ``[B, H]``.
+
+    Raises:
+        ValueError: Only one of seq_lens and query_start_loc is given.
+    """
+    weighted, lse = _gather_and_weigh(
+        cp_attn_out, cp_attn_lse, cp_group, is_lse_base_on_e, seq_lens, query_start_loc
+    )
+    out = cp_group.all_reduce(weighted)
+    return (out, lse) if return_lse else out
+
+
+def dcp_a2a_lse_reduce(
+    cp_attn_out: torch.Tensor,
+    cp_attn_lse: torch.Tensor,
+    cp_group: GroupCoordinator,
+    return_lse: bool = False,
+    is_lse_base_on_e: bool = True,
+    seq_lens: torch.Tensor | None = None,
+    query_start_loc: torch.Tensor | None = None,
+) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+    """Merge over the group: send each rank its heads and their LSE, in one all-to-all.
+
+    Takes and returns what :func:`cp_lse_ag_out_rs` does. Outputs cross as they are and are
+    weighted and summed in float32 where they arrive, so each is rounded once less.
+
+    Raises:
+        ValueError: Only one of seq_lens and query_start_loc is given, or the group does not
+            divide H.
+    """
+    ranks = cp_group.world_size
+    rows, heads, width = cp_attn_out.shape
+    share = divide(heads, ranks, "heads of the group by its ranks")
+    lse = _own_lse(cp_attn_lse, seq_lens, query_start_loc)
+    # Bytes, because an output of 16 bits has no room for a log-sum-exp of 32.
+    records = torch.cat(
+        [cp_attn_out.contiguous().view(torch.uint8), lse.unsqueeze(-1).view(torch.uint8)], dim=-1
+    )
+    sent = records.view(rows, ranks, share, -1).transpose(0, 1)
+    received = cp_group.all_to_all(sent)
+    out_bytes, lse_bytes = received.split([width * cp_attn_out.itemsize, lse.itemsize], dim=-1)
+    outs = out_bytes.contiguous().view(cp_attn_out.dtype)
+    weights, merged = lse_weights(
+        lse_bytes.contiguous().view(torch.float32).squeeze(-1), is_lse_base_on_e
+    )
+    out = _weigh(outs, weights).sum(dim=0).to(cp_attn_out.dtype)
+    return (out, merged) if return_lse else out
+
+
+def _ag_ar_own_heads(
+    cp_attn_out: torch.Tensor, cp_attn_lse: torch.Tensor, cp_group: GroupCoordinator, **kwargs: Any
+) -> torch.Tensor:
+    out = cp_lse_ag_out_ar(cp_attn_out, cp_attn_lse, cp_group, **kwargs)
+    assert isinstance(out, torch.Tensor)
+    return _heads_of_this_rank(out, cp_group)
+
+
+# By ParallelConfig.dcp_comm_backend: to ``[B, H / group size, D]`` of this rank's heads.
+DCP_COMBINE: dict[str, Callable[..., Any]] = {
+    "ag_rs": cp_lse_ag_out_rs,
+    "ag_ar": _ag_ar_own_heads,
+    "a2a": dcp_a2a_lse_reduce,
+}

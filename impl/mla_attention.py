@@ -1,25 +1,29 @@
-"""The MLA attention layer: absorbed weights, the decode branch and the DCP merge."""
+"""The MLA attention layer: absorbed weights, decode and prefill branches, the DCP merge."""
 
 from __future__ import annotations
 
 import torch
 from torch import nn
 
+from impl.backends.torch_mha import attend
 from impl.backends.torch_mla import TorchMLAImpl
 from impl.config import CacheConfig, get_current_vllm_config
+from impl.forward_context import get_forward_context
+from impl.kv_cache import concat_and_cache_mla, dequantize, is_quantized_kv_cache, quantize_fp8
 from impl.linear import ColumnParallelLinear
-from impl.merge import cp_lse_ag_out_rs
-from impl.metadata import MLACommonMetadata
+from impl.merge import DCP_COMBINE
+from impl.metadata import ContextChunk, ContextPiece, MLACommonMetadata
 from impl.parallel_state import get_dcp_group
 
 
 class MLAAttention(nn.Module):
     """Multi-head latent attention over a KV cache that the DCP group shares.
 
-    Decode absorbs the key up-projection into the query and attends the compressed keys
-    directly. On the gather path each rank absorbs its own heads and all-gathers the result
-    over the DCP group; on the replicated path it is given the group's query, absorbs it with
-    the group's ``W_UK_T_dcp_qrep``, and gathers nothing.
+    Prefill up-projects the keys and attends them with this rank's heads. Decode absorbs the
+    key up-projection into the query and attends the compressed keys directly: on the gather
+    path each rank absorbs its own heads and all-gathers the result over the DCP group; on the
+    replicated path it is given the group's query, absorbs it with the group's
+    ``W_UK_T_dcp_qrep``, and gathers nothing.
 
     Args:
         num_heads: Heads of this rank.
@@ -40,6 +44,7 @@ class MLAAttention(nn.Module):
             compressed keys; a view of kv_b_proj's weight where the dtypes agree.
         W_UV: ``[num_heads, kv_lora_rank, v_head_dim]``, from compressed values to values;
             likewise.
+        kv_cache: ``[blocks, block_size, kv_lora_rank + qk_rope_head_dim]``, bound from outside.
         W_UK_T_dcp_qrep: W_UK_T of every rank of the DCP group along the heads, in rank
             order; None without dcp_q_replicate.
     """
@@ -47,6 +52,8 @@ class MLAAttention(nn.Module):
     W_UK_T: torch.Tensor
     W_UV: torch.Tensor
     W_UK_T_dcp_qrep: torch.Tensor | None
+    _q_scale: torch.Tensor
+    _k_scale: torch.Tensor
 
     def __init__(
         self,
@@ -76,13 +83,13 @@ class MLAAttention(nn.Module):
         self.dcp_group = get_dcp_group()
         config = get_current_vllm_config()
         self.cache_config = cache_config or config.cache_config
-        self.impl = TorchMLAImpl(
-            scale=scale,
-            kv_lora_rank=kv_lora_rank,
-            dcp_world_size=self.dcp_group.world_size,
-            dcp_rank=self.dcp_group.rank_in_group,
-            cp_kv_cache_interleave_size=config.parallel_config.cp_kv_cache_interleave_size,
-        )
+        self.kv_cache_dtype = self.cache_config.cache_dtype
+        self.kv_cache = torch.tensor([])
+        self.interleave = config.parallel_config.cp_kv_cache_interleave_size
+        self.dcp_combine = DCP_COMBINE[config.parallel_config.dcp_comm_backend]
+        self.impl = TorchMLAImpl(scale=scale, kv_lora_rank=kv_lora_rank)
+        self.register_buffer("_q_scale", torch.tensor(1.0), persistent=False)
+        self.register_buffer("_k_scale", torch.tensor(1.0), persistent=False)
         # Derived from kv_b_proj, so they belong to no checkpoint.
         self.register_buffer("W_UV", None, persistent=False)
         self.register_buffer("W_UK_T", None, persistent=False)
@@ -114,6 +121,51 @@ class MLAAttention(nn.Module):
         else:
             derived.copy_(value)
 
+    def forward(
+        self,
+        q: torch.Tensor,
+        kv_c_normed: torch.Tensor,
+        k_pe: torch.Tensor,
+        q_dcp_replicated: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Store this step's keys and attend, as the forward context says.
+
+        Args:
+            q: ``[rows, num_heads, qk_nope_head_dim + qk_rope_head_dim]``, this rank's heads.
+            kv_c_normed: ``[rows, kv_lora_rank]``, this step's compressed keys.
+            k_pe: ``[rows, 1, qk_rope_head_dim]``, their rotary part.
+            q_dcp_replicated: See :meth:`forward_impl`.
+
+        Returns:
+            ``[rows, num_heads * v_head_dim]``; zeros in rows behind num_actual_tokens.
+
+        Raises:
+            RuntimeError: There is no forward context.
+        """
+        output = q.new_zeros(q.shape[0], self.num_heads * self.v_head_dim)
+        if torch.compiler.is_compiling():
+            torch.ops.dcp_qrep.unified_mla_attention_with_output(
+                q, kv_c_normed, k_pe, output, self.layer_name, q_dcp_replicated
+            )
+        else:
+            self.forward_with_context(q, kv_c_normed, k_pe, output, q_dcp_replicated)
+        return output
+
+    def forward_with_context(
+        self,
+        q: torch.Tensor,
+        kv_c_normed: torch.Tensor,
+        k_pe: torch.Tensor,
+        output: torch.Tensor,
+        q_dcp_replicated: torch.Tensor | None,
+    ) -> None:
+        """:meth:`forward` into ``output``."""
+        context = get_forward_context()
+        metadata = context.attn_metadata[self.layer_name]
+        slots = context.slot_mapping[self.layer_name]
+        concat_and_cache_mla(kv_c_normed, k_pe, self.kv_cache, slots, self._k_scale)
+        self.forward_impl(q, kv_c_normed, k_pe, self.kv_cache, metadata, output, q_dcp_replicated)
+
     def forward_impl(
         self,
         q: torch.Tensor,
@@ -127,28 +179,39 @@ class MLAAttention(nn.Module):
         """Attend, with this step's keys already in the cache.
 
         Args:
-            q: ``[rows, num_heads, qk_nope_head_dim + qk_rope_head_dim]``, this rank's heads.
+            q: ``[rows, num_heads, qk_nope_head_dim + qk_rope_head_dim]``, this rank's heads;
+                with q_dcp_replicated only its prefill rows are read.
             k_c_normed: ``[rows, kv_lora_rank]``, this step's compressed keys.
             k_pe: ``[rows, 1, qk_rope_head_dim]``, their rotary part.
             kv_cache: ``[blocks, block_size, kv_lora_rank + qk_rope_head_dim]``.
             attn_metadata: The batch.
             output: ``[rows, num_heads * v_head_dim]``, written in place; rows behind
                 num_actual_tokens are left alone.
-            q_dcp_replicated: ``q`` of every rank of the DCP group along the heads; where it
-                is given, decode uses it and gathers nothing.
+            q_dcp_replicated: ``q`` of every rank of the DCP group along the heads, at least
+                its decode rows; where it is given, decode uses it and gathers nothing.
 
         Returns:
             ``output``.
         """
-        num_decode_tokens = attn_metadata.num_decode_tokens
-        if num_decode_tokens:
-            out = self._forward_decode(
-                q[:num_decode_tokens],
+        decode = slice(attn_metadata.num_decode_tokens)
+        prefill = slice(attn_metadata.num_decode_tokens, attn_metadata.num_actual_tokens)
+        if attn_metadata.num_prefills:
+            self._forward_prefill(
+                q[prefill],
+                k_c_normed[prefill],
+                k_pe[prefill],
                 kv_cache,
                 attn_metadata,
-                None if q_dcp_replicated is None else q_dcp_replicated[:num_decode_tokens],
+                output[prefill],
             )
-            self._v_up_proj(out, output[:num_decode_tokens])
+        if attn_metadata.num_decodes:
+            out = self._forward_decode(
+                q[decode],
+                kv_cache,
+                attn_metadata,
+                None if q_dcp_replicated is None else q_dcp_replicated[decode],
+            )
+            self._v_up_proj(out, output[decode])
         return output
 
     def _forward_decode(
@@ -160,17 +223,26 @@ class MLAAttention(nn.Module):
     ) -> torch.Tensor:
         """``[B, num_heads, kv_lora_rank]``: attention over the keys of the whole group."""
         if q_dcp_replicated is None:
-            mqa_q = self.dcp_group.all_gather(self._absorb(q, self.W_UK_T), dim=1)
+            mqa_q = self._quantize_query(self._absorb(q, self.W_UK_T))
+            mqa_q = self.dcp_group.all_gather(mqa_q, dim=1)
         else:
             assert self.W_UK_T_dcp_qrep is not None
-            mqa_q = self._absorb(q_dcp_replicated, self.W_UK_T_dcp_qrep)
-        out, lse = self.impl.forward_mqa(mqa_q, kv_cache, attn_metadata)
+            mqa_q = self._quantize_query(self._absorb(q_dcp_replicated, self.W_UK_T_dcp_qrep))
+        out, lse = self.impl.forward_mqa(mqa_q, kv_cache, attn_metadata, self)
         if self.dcp_group.world_size == 1:
             return out
-        merged = cp_lse_ag_out_rs(
-            out, lse, self.dcp_group, is_lse_base_on_e=self.impl.lse_base_on_e
+        decode = attn_metadata.decode
+        assert decode is not None
+        merged: torch.Tensor = self.dcp_combine(
+            out,
+            lse,
+            self.dcp_group,
+            is_lse_base_on_e=self.impl.lse_base_on_e,
+            # Row by row, because an early row of a request may see no key of a shard that a
+            # later one sees.
+            seq_lens=decode.visible_seq_lens,
+            query_start_loc=torch.arange(out.shape[0] + 1, device=out.device),
         )
-        assert isinstance(merged, torch.Tensor)
         return merged
 
     def _absorb(self, q: torch.Tensor, W_UK_T: torch.Tensor) -> torch.Tensor:
@@ -179,7 +251,76 @@ class MLAAttention(nn.Module):
         ql_nope = torch.bmm(q_nope.transpose(0, 1), W_UK_T).transpose(0, 1)
         return torch.cat([ql_nope, q_pe], dim=-1)
 
+    def _quantize_query(self, mqa_q: torch.Tensor) -> torch.Tensor:
+        """``mqa_q`` as the backend asks for it: float8 before any exchange, or as it is."""
+        if is_quantized_kv_cache(self.kv_cache_dtype) and self.impl.supports_quant_query_input:
+            return quantize_fp8(mqa_q, self._q_scale)
+        return mqa_q
+
     def _v_up_proj(self, x: torch.Tensor, output: torch.Tensor) -> None:
         """``[B, H, L]`` to values, written to ``[B, H * V]``."""
         heads = output.view(-1, self.num_heads, self.v_head_dim)
         heads.copy_(torch.bmm(x.transpose(0, 1), self.W_UV).transpose(0, 1))
+
+    def _forward_prefill(
+        self,
+        q: torch.Tensor,
+        k_c_normed: torch.Tensor,
+        k_pe: torch.Tensor,
+        kv_cache: torch.Tensor,
+        attn_metadata: MLACommonMetadata,
+        output: torch.Tensor,
+    ) -> None:
+        """Attend the up-projected keys: the step's own causally, then each context chunk."""
+        prefill = attn_metadata.prefill
+        assert prefill is not None
+        queries = q.split(prefill.query_lens)
+        new_keys = k_c_normed.split(prefill.query_lens), k_pe.squeeze(1).split(prefill.query_lens)
+        attended = [
+            attend(query, *self._up_project(kv_c, rotary), self.scale, causal=True)
+            for query, kv_c, rotary in zip(queries, *new_keys, strict=True)
+        ]
+        for chunk in prefill.chunks:
+            for piece, keys in self._gather_context(chunk, kv_cache, prefill.block_table, q.dtype):
+                k, v = self._up_project(*keys.split([self.kv_lora_rank, k_pe.shape[-1]], dim=-1))
+                context = attend(queries[piece.request], k, v, self.scale, causal=False)
+                attended[piece.request] = attended[piece.request].merged_with(context)
+        output.copy_(torch.cat([partial.out for partial in attended]).flatten(1))
+
+    def _up_project(
+        self, kv_c: torch.Tensor, k_pe: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys ``[K, num_heads, P + R]`` and values ``[K, num_heads, V]`` of ``[K, L]``."""
+        kv = self.kv_b_proj(kv_c)[0].view(kv_c.shape[0], self.num_heads, -1)
+        k_nope, v = kv.split([self.qk_nope_head_dim, self.v_head_dim], dim=-1)
+        rotary = k_pe.unsqueeze(1).expand(-1, self.num_heads, -1)
+        return torch.cat([k_nope, rotary], dim=-1), v
+
+    def _gather_context(
+        self,
+        chunk: ContextChunk,
+        kv_cache: torch.Tensor,
+        block_table: torch.Tensor,
+        dtype: torch.dtype,
+    ) -> list[tuple[ContextPiece, torch.Tensor]]:
+        """Every token of each piece, ``[tokens, L + R]`` in global order, in one all-gather."""
+        ranks, interleave = self.dcp_group.world_size, self.interleave
+        block_size = kv_cache.shape[1]
+        device = kv_cache.device
+        local, lengths = [], []
+        for piece in chunk:
+            rounds = -(-(piece.stop - piece.start) // (ranks * interleave))
+            index = piece.start // ranks + torch.arange(rounds * interleave, device=device)
+            # The last round may reach past the tokens of this rank: nobody reads those rows.
+            row = block_table[piece.request]
+            blocks = row[(index // block_size).clamp(max=row.shape[0] - 1)].long()
+            local.append(kv_cache[blocks, index % block_size])
+            lengths.append(index.shape[0])
+        gathered = self.dcp_group.all_gather(torch.cat(local).unsqueeze(0), dim=0)
+        pieces = []
+        for piece, shards in zip(chunk, gathered.split(lengths, dim=1), strict=True):
+            token = torch.arange(piece.stop - piece.start, device=device)
+            run = token // interleave
+            keys = shards[run % ranks, run // ranks * interleave + token % interleave]
+            pieces.append((piece, dequantize(keys, self._k_scale, dtype)))
+        return pieces

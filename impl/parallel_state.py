@@ -60,9 +60,13 @@ class GroupCoordinator:
         """Concatenate every rank's ``input_`` along ``dim``, in rank order."""
         if self.world_size == 1:
             return input_
-        stacked = input_.new_empty((self.world_size, *input_.shape))
-        self.communicator.all_gather_into_tensor(stacked.flatten(0, 1), input_.contiguous())
-        return torch.cat(stacked.unbind(0), dim=dim)
+        # Not every backend carries float8, and none may convert it: it travels as its bytes.
+        as_bytes = input_.dtype.is_floating_point and input_.dtype.itemsize == 1
+        sent = input_.contiguous().view(torch.uint8) if as_bytes else input_.contiguous()
+        stacked = sent.new_empty((self.world_size, *sent.shape))
+        self.communicator.all_gather_into_tensor(stacked.flatten(0, 1), sent)
+        gathered = torch.cat(stacked.unbind(0), dim=dim)
+        return gathered.view(input_.dtype) if as_bytes else gathered
 
     def reduce_scatter(self, input_: torch.Tensor, dim: int = -1) -> torch.Tensor:
         """Sum every rank's ``input_`` and keep this rank's part of ``dim``.
@@ -170,8 +174,10 @@ def get_dcp_group() -> GroupCoordinator:
 
 
 def get_tensor_model_parallel_rank() -> int:
+    """This rank's index in the tensor-parallel group."""
     return get_tp_group().rank_in_group
 
 
 def get_tensor_model_parallel_world_size() -> int:
+    """Number of ranks of the tensor-parallel group."""
     return get_tp_group().world_size

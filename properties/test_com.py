@@ -25,7 +25,7 @@ def test_on_issues_what_off_does_minus_the_query_all_gather(
         query = Collective(
             "all_gather",
             case.layout.dcp_group_of(rank),
-            (case.batch.num_tokens, heads, case.dims.kv_width),
+            (case.batch.num_decode_tokens, heads, case.dims.kv_width),
             str(case.torch_dtype),
         )
         off, on = paths.gather.ledger, paths.replicated.ledger

@@ -6,12 +6,30 @@ import torch
 from hypothesis import given
 
 from fixtures import check, strategies
+from fixtures.bounds import Bounded
 from fixtures.clauses import clause
 from fixtures.programs import decode
-from fixtures.programs.decode import DecodeCase
+from fixtures.programs.decode import DecodeCase, Paths
 from fixtures.subjects.api import Part, Subject
 
 REPLICABLE = strategies.layouts(min_dcp=2, interleaves=strategies.INTERLEAVES)
+
+
+def _check_paths(case: DecodeCase, whole: Bounded, rank: int, paths: Paths) -> None:
+    expected = whole[:, case.columns_of(rank)]
+    live = case.batch.num_tokens
+    gather = paths.gather.output[:live]
+    check.bounded(gather, expected, f"gather path on rank {rank}")
+    if paths.replicated is not None:
+        replicated = paths.replicated.output[:live]
+        check.bounded(replicated, expected, f"replicated path on rank {rank}")
+        check.agree(replicated, gather, expected, f"replicated and gather path on rank {rank}")
+
+
+def _check_both_paths(subject: Subject, case: DecodeCase) -> None:
+    whole = case.expected()
+    for rank, paths in enumerate(subject.run(case.layout, decode.both_paths, case)):
+        _check_paths(case, whole, rank, paths)
 
 
 @clause("DEC-1", "DEC-2", needs=(Part.REPLICATED_DECODE,))
@@ -19,15 +37,7 @@ REPLICABLE = strategies.layouts(min_dcp=2, interleaves=strategies.INTERLEAVES)
 def test_replicated_path_equals_gather_path_and_the_oracle(
     subject: Subject, case: DecodeCase
 ) -> None:
-    whole = case.expected()
-    live = case.batch.num_tokens
-    for rank, paths in enumerate(subject.run(case.layout, decode.both_paths, case)):
-        expected = whole[:, case.columns_of(rank)]
-        assert paths.replicated is not None
-        gather, replicated = paths.gather.output[:live], paths.replicated.output[:live]
-        check.bounded(gather, expected, f"gather path on rank {rank}")
-        check.bounded(replicated, expected, f"replicated path on rank {rank}")
-        check.agree(replicated, gather, expected, f"replicated and gather path on rank {rank}")
+    _check_both_paths(subject, case)
 
 
 @clause("DEC-2", needs=(Part.GATHER_DECODE,))
@@ -36,11 +46,7 @@ def test_gather_path_equals_the_oracle(subject: Subject, case: DecodeCase) -> No
     whole = case.expected()
     steps = subject.run(case.layout, decode.both_paths, case, replicated=False)
     for rank, paths in enumerate(steps):
-        check.bounded(
-            paths.gather.output[: case.batch.num_tokens],
-            whole[:, case.columns_of(rank)],
-            f"gather path on rank {rank}",
-        )
+        _check_paths(case, whole, rank, paths)
 
 
 @clause("DEC-3", needs=(Part.REPLICATED_DECODE,))
@@ -55,3 +61,74 @@ def test_group_W_UK_T_is_the_ranks_own_in_rank_order(subject: Subject, case: Dec
         )
         assert weights.group_W_UK_T is not None
         check.bitwise(weights.group_W_UK_T, expected, f"W_UK_T_dcp_qrep of rank {rank}")
+
+
+@clause("DEC-5", needs=(Part.REPLICATED_DECODE, Part.PREFILL))
+@given(
+    case=strategies.decode_cases(
+        layout=REPLICABLE, decodes=(0, 2), prefills=(1, 3), dtypes=strategies.DTYPES
+    )
+)
+def test_prefill_rows_take_the_local_heads_and_decode_rows_the_groups(
+    subject: Subject, case: DecodeCase
+) -> None:
+    _check_both_paths(subject, case)
+
+
+@clause("DEC-6", needs=(Part.REPLICATED_DECODE, Part.MULTI_TOKEN_DECODE))
+@given(case=strategies.decode_cases(layout=REPLICABLE, decodes=(1, 3), max_query_len=5))
+def test_each_of_several_tokens_attends_the_keys_up_to_its_own_position(
+    subject: Subject, case: DecodeCase
+) -> None:
+    _check_both_paths(subject, case)
+
+
+@clause("DEC-7", needs=(Part.REPLICATED_DECODE,))
+@given(
+    case=strategies.decode_cases(
+        layout=REPLICABLE, decodes=(1, 2), max_query_len=2, paddings=(1, 2, 5)
+    )
+)
+def test_padding_rows_reach_no_live_row(subject: Subject, case: DecodeCase) -> None:
+    whole, live = case.expected(), case.batch.num_tokens
+    for rank, (zeros, poisoned) in enumerate(subject.run(case.layout, decode.padded_paths, case)):
+        _check_paths(case, whole, rank, poisoned)
+        for name in ("gather", "replicated"):
+            check.bitwise(
+                getattr(poisoned, name).output[:live],
+                getattr(zeros, name).output[:live],
+                f"live rows of the {name} path on rank {rank}, padded with NaN instead of zeros",
+            )
+
+
+@clause("DEC-8", needs=(Part.REPLICATED_DECODE,))
+@given(case=strategies.decode_cases(layout=REPLICABLE, dtypes=strategies.DTYPES))
+def test_processing_new_weights_writes_them_where_the_old_ones_were(
+    subject: Subject, case: DecodeCase
+) -> None:
+    whole = case.expected(generation=1)
+    for on in (False, True):
+        path = "replicated" if on else "gather"
+        for rank, reload in enumerate(subject.run(case.layout, decode.reloaded, case, on, 1)):
+            assert "W_UK_T_dcp_qrep" in reload.places or not on
+            assert reload.places_after == reload.places, (
+                f"derived weights of the {path} path on rank {rank} moved from {reload.places} "
+                f"to {reload.places_after}"
+            )
+            for name, value in reload.fresh.items():
+                check.bitwise(
+                    reload.captured[name],
+                    value,
+                    f"{name} of the {path} path on rank {rank} after a reload",
+                )
+            check.bounded(
+                reload.step.output,
+                whole[:, case.columns_of(rank)],
+                f"{path} path on rank {rank} after a reload",
+            )
+
+
+@clause("DEC-10", needs=(Part.REPLICATED_DECODE,))
+@given(case=strategies.minimal_decode_cases())
+def test_one_head_a_rank_and_one_key_are_ordinary(subject: Subject, case: DecodeCase) -> None:
+    _check_both_paths(subject, case)
