@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fixtures.layout import Layout, Partition
-from fixtures.worlds.api import Collective
+from fixtures.worlds.api import Collective, Rank
 from fixtures.worlds.errors import RankRaised
 from fixtures.worlds.pool import Worlds
 from fixtures.worlds.processes import ProcessWorld
@@ -61,9 +61,7 @@ def test_collectives(worlds: Get, partition: Partition, dtype: torch.dtype) -> N
                 assert torch.equal(got["reduce_scatter"], total[rows])
 
 
-@pytest.mark.parametrize(
-    "case", ["gather", "dtype", "strided", "scatter", "all_to_all", "float8"]
-)
+@pytest.mark.parametrize("case", ["gather", "dtype", "strided", "scatter", "all_to_all", "float8"])
 def test_tensors_that_do_not_fit_are_refused(worlds: Get, case: str) -> None:
     with pytest.raises(RankRaised) as caught:
         worlds(2).run(programs.wrong_shape, case)
@@ -79,7 +77,7 @@ def test_groups(worlds: Get) -> None:
 
 @pytest.mark.parametrize("partition", [((0, 1), (2,)), ((0, 1), (1, 2, 3)), ((1, 0), (2, 3))])
 def test_what_is_no_partition_is_refused(worlds: Get, partition: Partition) -> None:
-    with pytest.raises(RankRaised, match="partition .* must") as caught:
+    with pytest.raises(RankRaised, match=r"partition .* must") as caught:
         worlds(4).run(programs.group_of, partition)
     assert list(caught.value.exceptions) == [0, 1, 2, 3]
 
@@ -145,12 +143,12 @@ def test_simulated_ranks_start_with_the_callers_settings(simulated: Get) -> None
 
 def test_reductions_add_up_in_rank_order(simulated: Get) -> None:
     # 256 + 1 is 256 in bfloat16, so that the order shows.
-    [total, *_] = simulated(3).run(programs_reduce, [1.0, 256.0, 1.0])
+    [total, *_] = simulated(3).run(reduce_one, [1.0, 256.0, 1.0])
     one = torch.tensor([1.0], dtype=torch.bfloat16)
     assert torch.equal(total, (one + 256) + one)
 
 
-def programs_reduce(rank: programs.Rank, values: list[float]) -> torch.Tensor:
+def reduce_one(rank: Rank, values: list[float]) -> torch.Tensor:
     tensor = torch.tensor([values[rank.rank]], dtype=torch.bfloat16)
     programs.everyone(rank).all_reduce(tensor)
     return tensor

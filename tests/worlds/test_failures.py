@@ -1,0 +1,294 @@
+"""What worlds do when ranks raise, die, hang, or leave each other waiting."""
+
+import os
+import re
+import signal
+import traceback
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from fixtures.worlds.api import World
+from fixtures.worlds.errors import (
+    CannotStart,
+    CollectiveMismatch,
+    Deadlock,
+    ForeignError,
+    RankDied,
+    RankRaised,
+    Status,
+    TimedOut,
+    WorldError,
+)
+from fixtures.worlds.nursery import zygote_for
+from fixtures.worlds.processes import ProcessWorld
+from fixtures.worlds.simulated import SimulatedWorld
+from tests.worlds import programs
+from tests.worlds.conftest import Get
+
+WORLD = (0, 1, 2, 3)
+
+
+def assert_whole(world: World) -> None:
+    assert world.run(programs.my_rank) == [(rank, world.size) for rank in range(world.size)]
+    assert len(world.run(programs.all_collectives, (tuple(range(world.size)),), torch.int64))
+
+
+def assert_every_rank_is_named(error: WorldError, size: int) -> None:
+    assert [report.rank for report in error.reports] == list(range(size))
+    named: set[int] = set()
+    for line in str(error).splitlines():
+        if match := re.match(r"ranks? ([0-9, -]+): ", line):
+            for run in match[1].split(", "):
+                first, _, last = run.partition("-")
+                named |= set(range(int(first), int(last or first) + 1))
+    assert named == set(range(size))
+
+
+def failing(world: World, *args: object, **kwargs: object) -> WorldError:
+    with pytest.raises(WorldError) as caught:
+        world.run(programs.fail, *args, **kwargs)  # type: ignore[arg-type]
+    assert_every_rank_is_named(caught.value, world.size)
+    assert_whole(world)
+    return caught.value
+
+
+@pytest.mark.parametrize("who", [(0,), (2,), (1, 3), WORLD])
+def test_raising(worlds: Get, who: tuple[int, ...]) -> None:
+    error = failing(worlds(4), "raise", who)
+    assert type(error) is RankRaised
+    assert list(error.exceptions) == list(who)
+    assert all(type(one) is ValueError for one in error.exceptions.values())
+    assert error.__cause__ is error.__context__ is error.exceptions[who[0]]
+    assert str(error).startswith(f"rank {who[0]} raised ValueError: rank {who[0]} will not\n")
+    assert "def _fail" not in str(error)
+    assert 'raise ValueError(f"rank {rank} will not")' in str(error)
+    for report in error.reports:
+        waits = report.rank not in who
+        assert report.status == (Status.WAITING if waits else Status.RAISED)
+        if waits:
+            assert "all_reduce over ranks (0, 1, 2, 3) of float32 (2, 3)" in report.summary
+            assert "programs.py:" in report.summary
+            assert report.summary.endswith(" in fail")
+            assert "group.all_reduce(torch.ones(2, 3))" in report.details
+
+
+def test_an_exception_brings_its_place_along(worlds: Get) -> None:
+    error = failing(worlds(2), "chain", (1,))
+    assert isinstance(error.__cause__, KeyError)
+    assert isinstance(error.__cause__.__cause__, ValueError)
+    for one in (error.__cause__, error.__cause__.__cause__):
+        last = traceback.extract_tb(one.__traceback__)[-1]
+        assert Path(last.filename).name == "programs.py"
+        assert "raise" in (last.line or "")
+
+
+def test_an_exception_that_cannot_travel_is_described(processes: Get) -> None:
+    error = failing(processes(2), "odd", (1,))
+    assert isinstance(error.exceptions[1], ForeignError)
+    assert error.exceptions[1].type_name == "tests.worlds.programs.Odd"
+    assert "Odd: 1 and 2" in str(error)
+    assert error.exceptions[1].__traceback__ is not None
+
+
+def test_an_exception_that_is_no_exception_passes_through(worlds: Get) -> None:
+    with pytest.raises(programs.Stop, match="no such thing"):
+        worlds(3).run(programs.stops)
+    assert_whole(worlds(3))
+
+
+def test_a_result_that_cannot_travel(worlds: Get) -> None:
+    with pytest.raises(RankRaised) as caught:
+        worlds(2).run(programs.unpicklable)
+    assert list(caught.value.exceptions) == [1]
+    assert_whole(worlds(2))
+
+
+@pytest.mark.parametrize(("how", "text"), [("exit", "3"), ("message", "")])
+def test_sys_exit(worlds: Get, how: str, text: str) -> None:
+    error = failing(worlds(4), how, (1,))
+    assert type(error) is RankDied
+    assert error.reports[1].status is Status.DIED
+    assert f"exited with {text}" in error.reports[1].summary or text in str(error)
+    assert "enough" in str(error) or how == "exit"
+    assert not error.exceptions
+
+
+@pytest.mark.parametrize(
+    ("how", "text"),
+    [
+        ("_exit", "exited with status 4"),
+        ("segfault", "was ended by SIGSEGV"),
+        ("abort", "was ended by SIGABRT"),
+        ("kill", "was ended by SIGKILL"),
+    ],
+)
+@pytest.mark.parametrize("who", [(0,), (1, 2), WORLD])
+@pytest.mark.parametrize("collective", [True, False])
+def test_dying(processes: Get, how: str, text: str, who: tuple[int, ...], collective: bool) -> None:
+    error = failing(processes(4), how, who, collective=collective)
+    assert type(error) is RankDied
+    assert not error.exceptions
+    dead = [report.rank for report in error.reports if report.status is Status.DIED]
+    assert set(dead) <= set(who)
+    assert dead
+    assert all(text in error.reports[rank].summary for rank in dead)
+    if how == "segfault":
+        assert "string_at" in error.reports[dead[0]].details
+
+
+def test_never_entered(worlds: Get) -> None:
+    error = failing(worlds(4), "return", (2,))
+    assert type(error) is Deadlock
+    assert str(error).startswith("deadlock")
+    assert error.reports[2].summary == "returned"
+    for rank in (0, 1, 3):
+        assert error.reports[rank].status is Status.WAITING
+        assert "all_reduce over ranks (0, 1, 2, 3) of float32 (2, 3)" in error.reports[rank].summary
+
+
+def test_crossed_groups(worlds: Get) -> None:
+    with pytest.raises(Deadlock) as caught:
+        worlds(3).run(programs.crossed)
+    assert_every_rank_is_named(caught.value, 3)
+    assert "barrier over ranks (0, 1)," in caught.value.reports[0].summary
+    assert "barrier over ranks (0, 1, 2)," in caught.value.reports[1].summary
+    assert_whole(worlds(3))
+
+
+def test_a_wait_for_work_that_never_ends(processes: Get) -> None:
+    with pytest.raises(Deadlock) as caught:
+        processes(3).run(programs.waits_for_work)
+    assert "wait()" in caught.value.reports[2].summary
+    assert_whole(processes(3))
+
+
+def test_mismatched_collectives(worlds: Get) -> None:
+    with pytest.raises(WorldError) as caught:
+        worlds(3).run(programs.mismatch)
+    assert_every_rank_is_named(caught.value, 3)
+    assert "all_reduce" in str(caught.value)
+    assert_whole(worlds(3))
+
+
+def test_mismatched_collectives_are_named(simulated: Get) -> None:
+    with pytest.raises(CollectiveMismatch) as caught:
+        simulated(3).run(programs.mismatch)
+    assert "barrier over ranks (0, 1, 2)," in caught.value.reports[0].summary
+    assert "all_reduce over ranks (0, 1, 2) of float32 (4, 4)" in caught.value.reports[1].summary
+
+
+@pytest.mark.parametrize("who", [(1,), (0, 1, 2)])
+def test_endless_loops(who: tuple[int, ...]) -> None:
+    for world in (SimulatedWorld(3, timeout=0.5), ProcessWorld(3, timeout=0.5)):
+        error = failing(world, "loop", who)
+        assert type(error) is TimedOut
+        assert "not over after 0.5 s" in str(error)
+        assert error.reports[1].status is Status.RUNNING
+        assert "while True:" in str(error) or "in _fail" in error.reports[1].details
+        world.close()
+
+
+def test_an_endless_loop_that_holds_the_interpreter() -> None:
+    world = ProcessWorld(2, timeout=0.5)
+    error = failing(world, "native loop", (1,))
+    assert type(error) is TimedOut
+    assert "in _fail" in error.reports[1].details
+    world.close()
+
+
+def test_a_program_that_swallows_every_exception_is_given_up() -> None:
+    world = ProcessWorld(2, timeout=0.5)
+    assert type(failing(world, "swallow", (0,))) is TimedOut
+    world.close()
+
+
+@pytest.mark.parametrize("seconds", [0.3, 1.5])
+def test_a_slow_rank_is_no_deadlock(processes: Get, seconds: float) -> None:
+    assert processes(4).run(programs.slow, 2, seconds) == ["through"] * 4
+
+
+def test_an_alarm_of_somebody_else_survives() -> None:
+    def ring(signum: int, frame: object) -> None:
+        raise RuntimeError("ring")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 100)
+        SimulatedWorld(2).run(programs.my_rank)
+        assert signal.getsignal(signal.SIGALRM) is ring
+        assert 90 < signal.getitimer(signal.ITIMER_REAL)[0] <= 100
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_waiting_simulated_ranks_leave_their_with_blocks(simulated: Get, tmp_path: Path) -> None:
+    with pytest.raises(RankRaised):
+        simulated(3).run(programs.cleanup_needed, str(tmp_path / "left"))
+    assert sorted((tmp_path / "left").read_text().split()) == ["0", "1", "2"]
+
+
+find_failures = settings(
+    max_examples=100,
+    database=None,
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=(Phase.generate, Phase.shrink),
+)
+
+
+@pytest.mark.parametrize("who", [0, 3])
+def test_hypothesis_shrinks_failures(worlds: Get, who: int) -> None:
+    @find_failures
+    @given(st.integers(0, 999))
+    def find(value: int) -> None:
+        worlds(4).run(programs.threshold, value, who)
+
+    with pytest.raises(RankRaised, match=r"^rank . raised ValueError: 100 is too large"):
+        find()
+
+
+def test_hypothesis_tells_failures_apart(worlds: Get) -> None:
+    @find_failures
+    @given(st.sampled_from([1, 100, 1000]))
+    def find(value: int) -> None:
+        worlds(4).run(programs.threshold, value, 2)
+
+    with pytest.raises(ExceptionGroup) as caught:
+        find()
+    messages = sorted(str(error.__cause__) for error in caught.value.exceptions)
+    assert messages == ["100 is too large", "1000 is far too large"]
+
+
+def test_a_killed_zygote_is_replaced() -> None:
+    world, other = ProcessWorld(2), ProcessWorld(3)
+    assert_whole(world)
+    assert_whole(other)
+    pid = zygote_for(("torch",)).pid
+    os.kill(pid, signal.SIGKILL)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    with pytest.raises(RankDied) as caught:
+        world.run(programs.my_rank)
+    assert_every_rank_is_named(caught.value, 2)
+    assert_whole(world)
+    assert_whole(other)
+    world.close()
+    other.close()
+
+
+def test_a_module_that_cannot_be_imported() -> None:
+    with pytest.raises(CannotStart, match=r"importing torch, no_such_module .*failed") as caught:
+        ProcessWorld(2, ("torch", "no_such_module"))
+    assert "ModuleNotFoundError" in str(caught.value)
+    with pytest.raises(CannotStart, match="ended before it was ready"):
+        ProcessWorld(2, ("tests.worlds.ends_the_process",))
+
+
+def test_gpus_must_be_as_many_as_ranks() -> None:
+    with pytest.raises(ValueError, match="2 ranks need 2 GPUs"):
+        ProcessWorld(2, gpus=["0"])
