@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from hypothesis import given
 
 from fixtures import strategies
 from fixtures.clauses import clause
+from fixtures.layout import Layout
 from fixtures.programs import decode
 from fixtures.programs.decode import DecodeCase
 from fixtures.subjects.api import Part, Subject
@@ -14,8 +17,13 @@ from fixtures.worlds.api import Collective
 REPLICABLE = strategies.layouts(min_dcp=2, interleaves=strategies.INTERLEAVES)
 
 
-@clause("COM-1", needs=(Part.REPLICATED_DECODE,))
-@given(case=strategies.decode_cases(layout=REPLICABLE))
+BATCHES = strategies.decode_cases(
+    layout=REPLICABLE, decodes=(1, 3), max_query_len=3, prefills=(0, 2), paddings=(0, 2)
+)
+
+
+@clause("COM-1", needs=(Part.REPLICATED_DECODE, Part.PREFILL))
+@given(case=BATCHES)
 def test_on_issues_what_off_does_minus_the_query_all_gather(
     subject: Subject, case: DecodeCase
 ) -> None:
@@ -48,3 +56,29 @@ def test_loading_on_adds_one_all_gather_of_W_UK_T(subject: Subject, case: Decode
         )
         off, on = derived.load_ledger_off, derived.load_ledger_on
         assert on == [*off, weight], f"rank {rank} on issues {on}, off {off}"
+
+
+@clause("COM-2", needs=(Part.REPLICATED_DECODE, Part.PREFILL))
+@given(case=BATCHES)
+def test_every_rank_issues_the_same_collectives(subject: Subject, case: DecodeCase) -> None:
+    steps = subject.run(case.layout, decode.both_paths, case)
+    loads = subject.run(case.layout, decode.derived_weights, case)
+    for rank, (paths, derived) in enumerate(zip(steps, loads, strict=True)):
+        group = case.layout.dcp_group_of(rank)
+        assert paths.replicated is not None
+        for name, ledger, first in (
+            ("a step off", paths.gather.ledger, steps[0].gather.ledger),
+            ("a step on", paths.replicated.ledger, steps[0].replicated.ledger),  # type: ignore[union-attr]
+            ("loading off", derived.load_ledger_off, loads[0].load_ledger_off),
+            ("loading on", derived.load_ledger_on, loads[0].load_ledger_on),
+        ):
+            expected = [_moved(collective, case.layout, group) for collective in first]
+            assert ledger == expected, (
+                f"in {name}, rank {rank} issues {ledger}, but rank 0 {expected}"
+            )
+
+
+def _moved(collective: Collective, layout: Layout, group: tuple[int, ...]) -> Collective:
+    """A collective of rank 0 as a rank of another DCP group issues it."""
+    ranks = group if collective.ranks == layout.dcp_group_of(0) else collective.ranks
+    return dataclasses.replace(collective, ranks=ranks)

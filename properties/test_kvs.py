@@ -9,6 +9,7 @@ from fixtures import strategies
 from fixtures.clauses import clause
 from fixtures.layout import Layout
 from fixtures.programs import merge
+from fixtures.programs.decode import DecodeCase
 from fixtures.subjects.api import Part, Subject
 
 SHARDED = strategies.layouts(interleaves=strategies.INTERLEAVES)
@@ -49,3 +50,25 @@ def test_slots_and_tokens_are_in_bijection(
             expected[token] = row[block] * block_size + offset
         assert slots == expected, f"slots of rank {rank}"
         assert len({slot for slot in slots if slot >= 0}) == len(tokens)
+
+
+@clause("KVS-2", needs=(Part.GATHER_DECODE,))
+@given(
+    case=strategies.decode_cases(
+        layout=SHARDED, decodes=(1, 4), max_query_len=5, transports=("ag_rs",)
+    )
+)
+def test_metadata_counts_the_keys_that_each_row_may_see(subject: Subject, case: DecodeCase) -> None:
+    requests = case.batch.decodes
+    positions = [position for request in requests for position in request.positions]
+    for rank, lengths in enumerate(subject.run(case.layout, merge.decode_lengths, case)):
+        dcp_rank = case.layout.dcp_group_of(rank).index(rank)
+        local = [len(case.layout.tokens_of(dcp_rank, request.seq_len)) for request in requests]
+        assert lengths.local == local, f"local lengths in the metadata of rank {rank}"
+        if lengths.total is not None:
+            assert lengths.total == [request.seq_len for request in requests], (
+                f"global lengths in the metadata of rank {rank}"
+            )
+        if lengths.visible is not None:
+            visible = [len(case.layout.tokens_of(dcp_rank, p + 1)) for p in positions]
+            assert lengths.visible == visible, f"visible keys in the metadata of rank {rank}"

@@ -2,46 +2,154 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import torch
 from hypothesis import given
+from hypothesis import strategies as st
 
 from fixtures import check, strategies
+from fixtures.bounds import Bounded
 from fixtures.clauses import clause
-from fixtures.programs import merge
-from fixtures.programs.merge import MergeCase
+from fixtures.programs import backend, merge
+from fixtures.programs.decode import DecodeCase
+from fixtures.programs.merge import LN_2, EmptyShard, MergeCase
 from fixtures.subjects.api import Part, Subject
 
+REPLICABLE = strategies.layouts(min_dcp=2, interleaves=strategies.INTERLEAVES)
+Merged = list[tuple[torch.Tensor, torch.Tensor]]
 
-def _check_merge(subject: Subject, case: MergeCase) -> None:
-    out, lse = case.expected()
-    for rank, merged in enumerate(subject.run(case.layout, merge.merge_partials, case)):
-        heads = case.heads_of(rank, case.layout)
-        check.bounded(merged[0], out[:, heads], f"merged output of rank {rank}")
-        check.bounded(merged[1], lse[:, heads], f"merged log-sum-exp of rank {rank}")
+
+def _own_heads(case: MergeCase, rank: int, transport: str) -> slice:
+    return slice(None) if transport == "ag_ar" else case.heads_of(rank, case.layout)
+
+
+def _check_merge(
+    subject: Subject, case: MergeCase, transport: str, expected: tuple[Bounded, Bounded]
+) -> Merged:
+    results = subject.run(case.layout, merge.merge_partials, case, transport)
+    for rank, (out, lse) in enumerate(results):
+        heads = _own_heads(case, rank, transport)
+        check.bounded(out, expected[0][:, heads], f"output merged by {transport} on rank {rank}")
+        check.bounded(lse, expected[1][:, heads], f"LSE merged by {transport} on rank {rank}")
+        assert lse.dtype == torch.float32, f"LSE merged by {transport} is {lse.dtype}"
+    return results
 
 
 @clause("MRG-1", needs=(Part.MERGE,))
-@given(case=strategies.merge_cases(min_keys=1))
+@given(case=strategies.merge_cases(min_keys=1), transport=strategies.merge_transports())
 def test_any_partition_of_the_keys_merges_to_attention_over_all(
-    subject: Subject, case: MergeCase
+    subject: Subject, case: MergeCase, transport: str
 ) -> None:
-    _check_merge(subject, case)
+    _check_merge(subject, case, transport, case.expected())
+
+
+@clause("MRG-2", needs=(Part.MERGE,))
+@given(case=strategies.merge_cases(), transport=strategies.merge_transports())
+def test_an_lse_to_base_2_merges_as_one_to_base_e(
+    subject: Subject, case: MergeCase, transport: str
+) -> None:
+    out, lse = case.expected()
+    results = subject.run(case.layout, merge.merge_partials, case, transport, False)
+    for rank, merged in enumerate(results):
+        heads = _own_heads(case, rank, transport)
+        check.bounded(merged[0], out[:, heads], f"output merged in base 2 on rank {rank}")
+        in_base_2 = lse[:, heads].scaled(1 / LN_2).rounded(torch.float32)
+        check.bounded(merged[1], in_base_2, f"LSE merged in base 2 on rank {rank}")
+
+
+@clause("MRG-2", "MRG-5", needs=(Part.GATHER_DECODE,))
+@given(
+    case=strategies.decode_cases(layout=REPLICABLE, dtypes=strategies.DTYPES, transports=("ag_rs",))
+)
+def test_a_backend_returns_a_float32_lse_to_the_base_it_declares(
+    subject: Subject, case: DecodeCase
+) -> None:
+    for rank, partial in enumerate(subject.run(case.layout, backend.attend_shard, case)):
+        expected = backend.expected_partial(case, rank)
+        where = f"of the shard of rank {rank}"
+        assert partial.lse.dtype == torch.float32, f"LSE {where} is {partial.lse.dtype}"
+        unit = 1.0 if partial.is_lse_base_on_e else 1 / LN_2
+        check.bounded(partial.lse, expected.lse.scaled(unit), f"LSE {where}")
+        check.bounded(partial.out, expected.out, f"output {where}")
 
 
 @clause("MRG-3", needs=(Part.MERGE,))
-@given(case=strategies.merge_cases())
-def test_a_rank_without_keys_contributes_nothing(subject: Subject, case: MergeCase) -> None:
-    emptied = MergeCase(
-        layout=case.layout,
-        num_heads=case.num_heads,
-        head_dim=case.head_dim,
-        owners=(*(tuple(o for o in row if o) for row in case.owners), ()),
-        dtype=case.dtype,
-        data=case.data,
-        score_scale=case.score_scale,
+@given(
+    case=strategies.merge_cases(empties=tuple(EmptyShard)),
+    transport=strategies.merge_transports(),
+)
+def test_a_rank_without_keys_contributes_nothing(
+    subject: Subject, case: MergeCase, transport: str
+) -> None:
+    emptied = dataclasses.replace(
+        case, owners=(*(tuple(o for o in row if o) for row in case.owners), ())
     )
-    _check_merge(subject, emptied)
+    results = _check_merge(subject, emptied, transport, emptied.expected())
     last = len(emptied.owners) - 1
-    for rank, merged in enumerate(subject.run(case.layout, merge.merge_partials, emptied)):
-        zeros = torch.zeros(case.num_heads, case.head_dim, dtype=case.torch_dtype)
-        check.bitwise(merged[0][last], zeros, f"row without any keys on rank {rank}")
+    for rank, (out, lse) in enumerate(results):
+        zeros, minus_inf = torch.zeros_like(out[last]), torch.full_like(lse[last], -torch.inf)
+        check.bitwise(out[last], zeros, f"row without any keys on rank {rank}")
+        check.bitwise(lse[last], minus_inf, f"LSE without any keys on rank {rank}")
+
+
+@clause("MRG-4", needs=(Part.MERGE,))
+@given(case=strategies.merge_cases(empties=tuple(EmptyShard)))
+def test_every_transport_leaves_each_rank_its_own_heads(subject: Subject, case: MergeCase) -> None:
+    expected = case.expected()
+    by_transport = {
+        transport: _check_merge(subject, case, transport, expected)
+        for transport in ("ag_rs", "a2a", "ag_ar")
+    }
+    for rank in range(case.layout.tp):
+        heads = case.heads_of(rank, case.layout)
+        reference = by_transport["ag_rs"][rank][0]
+        others = by_transport["a2a"][rank][0], by_transport["ag_ar"][rank][0][:, heads]
+        for name, other in zip(("a2a", "ag_ar"), others, strict=True):
+            check.agree(other, reference, expected[0][:, heads], f"{name} and ag_rs on rank {rank}")
+
+
+@clause("MRG-5", needs=(Part.MERGE,))
+@given(
+    case=strategies.merge_cases(
+        score_scales=(1.0, 1e2, 1e4, 1e30),
+        score_levels=(0.0, 1e3, -1e4, 6e4, 1e8, -1e30),
+    ),
+    transport=strategies.merge_transports(),
+)
+def test_scores_of_any_magnitude_keep_their_dominant_terms(
+    subject: Subject, case: MergeCase, transport: str
+) -> None:
+    _check_merge(subject, case, transport, case.merged())
+
+
+@st.composite
+def _reordered(draw: st.DrawFn) -> tuple[MergeCase, tuple[int, ...]]:
+    case = draw(strategies.merge_cases())
+    return case, tuple(draw(st.permutations(range(case.layout.dcp))))
+
+
+@clause("MRG-6", needs=(Part.MERGE,))
+@given(reordered=_reordered(), transport=strategies.merge_transports())
+def test_the_order_of_the_ranks_changes_nothing(
+    subject: Subject, reordered: tuple[MergeCase, tuple[int, ...]], transport: str
+) -> None:
+    case, order = reordered
+    shuffled = dataclasses.replace(
+        case, owners=tuple(tuple(order[owner] for owner in row) for row in case.owners)
+    )
+    expected = case.expected()
+    results = _check_merge(subject, case, transport, expected)
+    for rank, (one, other) in enumerate(
+        zip(results, _check_merge(subject, shuffled, transport, expected), strict=True)
+    ):
+        heads = _own_heads(case, rank, transport)
+        check.agree(one[0], other[0], expected[0][:, heads], f"reordered ranks, rank {rank}")
+
+
+@clause("MRG-6", needs=(Part.MERGE,))
+@given(case=strategies.merge_cases(empties=tuple(EmptyShard)))
+def test_every_rank_agrees_on_the_merged_lse(subject: Subject, case: MergeCase) -> None:
+    results = subject.run(case.layout, merge.merge_partials, case, "ag_ar")
+    for rank, (_, lse) in enumerate(results):
+        check.bitwise(lse, results[0][1], f"merged LSE on rank {rank}, against rank 0")
