@@ -129,6 +129,10 @@ def wrong_shape(rank: Rank, case: str) -> None:
 
 
 class _Nothing(TorchDispatchMode):
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # It would import dynamo, which takes seconds.
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return func(*args, **(kwargs or {}))
 

@@ -1,5 +1,7 @@
 """What both kinds of worlds do when all goes well."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -208,3 +210,27 @@ def test_the_pool_keeps_worlds_and_closes_the_least_used() -> None:
     pool.close()
     with pytest.raises(RuntimeError, match="closed"):
         two.run(programs.my_rank)
+
+
+def test_worlds_that_are_not_in_use_rest() -> None:
+    pool = Worlds(ProcessWorld)
+    two = pool.get(2)
+    two.run(programs.my_rank)
+    assert isinstance(two, ProcessWorld)
+    before = [state_of(pid) for pid in two.pids]
+    pool.get(3).run(programs.my_rank)
+    assert [state_of(pid) for pid in two.pids] == ["T", "T"]
+    assert "T" not in before
+    assert pool.get(2).run(programs.my_rank) == [(0, 2), (1, 2)]
+    pool.get(3)
+    with pytest.raises(RankRaised):
+        two.run(programs.fail, "raise", (1,))
+    assert pool.get(2).run(programs.my_rank) == [(0, 2), (1, 2)]
+    pids = two.pids
+    pool.get(3)
+    pool.close()
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+def state_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
