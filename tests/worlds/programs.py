@@ -311,3 +311,10 @@ def cleanup_needed(rank: Rank, path: str) -> None:
     finally:
         with open(path, "a") as file:
             file.write(f"{rank.rank}\n")
+
+
+def on_the_device(rank: Rank) -> list[float]:
+    mine = torch.tensor([float(rank.rank)], device=rank.device)
+    both = torch.empty(rank.world_size, device=rank.device)
+    everyone(rank).all_gather_into_tensor(both, mine)
+    return both.tolist()
