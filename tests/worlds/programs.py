@@ -295,6 +295,17 @@ def stops(rank: Rank) -> None:
     everyone(rank).barrier()
 
 
+def explode() -> None:
+    raise LookupError("it went off")
+
+
+class Bomb:
+    """Raises where it is unpickled."""
+
+    def __reduce__(self) -> Any:
+        return explode, ()
+
+
 def unpicklable(rank: Rank) -> Any:
     return (lambda: None) if rank.rank == 1 else None
 

@@ -107,6 +107,19 @@ def test_a_result_that_cannot_travel(worlds: Get) -> None:
     assert_whole(worlds(2))
 
 
+def test_an_argument_that_does_not_arrive(worlds: Get) -> None:
+    with pytest.raises(RankRaised, match="rank 0 raised LookupError: it went off") as caught:
+        worlds(2).run(programs.echo, programs.Bomb())
+    assert list(caught.value.exceptions) == [0, 1]
+    assert_whole(worlds(2))
+
+
+def test_a_program_of_the_main_script(worlds: Get, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(programs.my_rank, "__module__", "__main__")
+    with pytest.raises(TypeError, match="move it to a module"):
+        worlds(2).run(programs.my_rank)
+
+
 @pytest.mark.parametrize(("how", "text"), [("exit", "3"), ("message", "")])
 def test_sys_exit(worlds: Get, how: str, text: str) -> None:
     error = failing(worlds(4), how, (1,))
