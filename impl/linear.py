@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import Parameter
 
 from impl.config import get_current_vllm_config
-from impl.layout import dcp_rank_of, divide, shard_range
+from impl.layout import check_row_blocks, dcp_rank_of, divide, shard_range
 from impl.parallel_state import (
     get_tensor_model_parallel_rank,
     get_tensor_model_parallel_world_size,
@@ -46,27 +46,6 @@ def set_weight_attrs(parameter: Parameter, **attributes: Any) -> None:
     """Attach what a weight loader needs to know of ``parameter``."""
     for name, value in attributes.items():
         setattr(parameter, name, value)
-
-
-def check_row_blocks(prefix: str, rows: int, shards: int, row_block: int, option: str) -> None:
-    """Refuse shards that cut a block of rows with one scale or one packed element.
-
-    Args:
-        prefix: Name of the layer.
-        rows: Of the whole weight.
-        shards: Equal parts of the rows.
-        row_block: Rows of one block.
-        option: What chose the number of shards.
-
-    Raises:
-        ValueError: A shard would start or end inside a block.
-    """
-    if shards > 1 and (rows // shards) % row_block:
-        raise ValueError(
-            f"{prefix or 'the layer'}: {option} {shards} leaves each shard {rows // shards} of "
-            f"{rows} rows, which cuts a quantisation block of {row_block} rows: choose a size "
-            f"that leaves a multiple of {row_block}"
-        )
 
 
 class LinearBase(nn.Module):
@@ -166,7 +145,7 @@ class ColumnParallelLinear(LinearBase):
         self.output_size_per_partition = divide(
             output_size, self.tp_size, f"output_size of {prefix or 'the layer'} by tp_size"
         )
-        check_row_blocks(prefix, output_size, self.tp_size, self.quant_method.row_block, "tp_size")
+        check_row_blocks(prefix, output_size, self.tp_size, self.quant_method.row_block)
         self.gather_output = gather_output
         if gather_output and not disable_tp:
             process = get_tensor_model_parallel_rank(), get_tensor_model_parallel_world_size()
@@ -302,3 +281,77 @@ class DCPGroupColumnParallelLinear(ColumnParallelLinear):
         )
         # clone, not contiguous: a slice of a single row is contiguous and would stay an alias.
         return out.narrow(-2, start, heads).clone(memory_format=torch.contiguous_format)
+
+    def forward_local(self, input_: torch.Tensor) -> torch.Tensor:
+        """Project to this rank's own columns, as the plain layer would: no group work.
+
+        Args:
+            input_: ``[..., input_size]``.
+
+        Returns:
+            ``[..., output_size / tensor parallel size]``.
+
+        Raises:
+            ValueError: The group's ranks do not divide the columns.
+        """
+        start, length = shard_range(
+            self.output_size_per_partition,
+            self.rank_in_group,
+            self.group_size,
+            "columns of the group output",
+        )
+        return self.quant_method.apply_rows(self, input_, start, length, self.bias)
+
+
+class RowParallelLinear(LinearBase):
+    """``y = x A^T`` with the columns of A, and so those of x, sharded; y is summed over ranks.
+
+    Args:
+        input_size: Width of the whole input, over every shard.
+        output_size: Width of the output.
+        params_dtype: dtype of the weight; torch's default where None.
+        prefix: Name of the layer in the checkpoint.
+
+    Raises:
+        ValueError: The tensor-parallel ranks do not divide input_size.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        output_size: int,
+        params_dtype: torch.dtype | None = None,
+        prefix: str = "",
+    ) -> None:
+        super().__init__(input_size, output_size, params_dtype=params_dtype, prefix=prefix)
+        self.input_size_per_partition = divide(
+            input_size, self.tp_size, f"input_size of {prefix or 'the layer'} by tp_size"
+        )
+        self.quant_method.create_weights(
+            self,
+            self.input_size_per_partition,
+            [output_size],
+            input_size,
+            output_size,
+            self.params_dtype,
+            self.weight_loader,
+        )
+
+    def weight_loader(self, param: Parameter, loaded_weight: torch.Tensor) -> None:
+        """Copy this rank's columns of the checkpoint's weight.
+
+        Raises:
+            ValueError: The tensor has not the shape of the whole weight.
+        """
+        if tuple(loaded_weight.shape) != (self.output_size, self.input_size):
+            raise ValueError(
+                f"{self.prefix or 'layer'}: the checkpoint tensor has shape "
+                f"{tuple(loaded_weight.shape)}, but the whole weight has "
+                f"{(self.output_size, self.input_size)}"
+            )
+        start, length = shard_range(self.input_size, self.tp_rank, self.tp_size, "input columns")
+        param.data.copy_(loaded_weight.narrow(1, start, length))
+
+    def forward(self, input_: torch.Tensor) -> tuple[torch.Tensor, None]:
+        """Project ``[..., input_size_per_partition]`` to ``[..., output_size]``."""
+        return get_tp_group().all_reduce(self.quant_method.apply(self, input_)), None

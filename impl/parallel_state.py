@@ -143,6 +143,7 @@ def initialize_model_parallel(
         raise ValueError(f"tensor parallel size {tp} on {world_size} ranks: they must be equal")
     if tp % dcp:
         raise ValueError(f"decode context parallel size {dcp} does not divide {tp}")
+    assert dist.group.WORLD is not None
     tp_group = TorchCommunicator(dist.group.WORLD)
     dcp_group = None
     for first in range(0, tp, dcp):

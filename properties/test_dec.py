@@ -8,8 +8,9 @@ from hypothesis import given
 from fixtures import check, strategies
 from fixtures.bounds import Bounded
 from fixtures.clauses import clause
-from fixtures.programs import decode
+from fixtures.programs import decode, mla
 from fixtures.programs.decode import DecodeCase, Paths
+from fixtures.programs.mla import ModuleCase
 from fixtures.subjects.api import Part, Subject
 
 REPLICABLE = strategies.layouts(min_dcp=2, interleaves=strategies.INTERLEAVES)
@@ -61,6 +62,37 @@ def test_group_W_UK_T_is_the_ranks_own_in_rank_order(subject: Subject, case: Dec
         )
         assert weights.group_W_UK_T is not None
         check.bitwise(weights.group_W_UK_T, expected, f"W_UK_T_dcp_qrep of rank {rank}")
+
+
+@clause("DEC-4", "DEC-5", needs=(Part.REPLICATED_DECODE, Part.PREFILL, Part.SWITCH))
+@given(case=strategies.module_cases())
+def test_a_module_with_rotary_embedding_gives_the_same_on_off_and_by_the_oracle(
+    subject: Subject, case: ModuleCase
+) -> None:
+    expected, live = case.expected(), case.batch.num_tokens
+    for rank, (off, on) in enumerate(subject.run(case.layout, mla.both_steps, case)):
+        check.bounded(off.output[:live], expected, f"gather path on rank {rank}")
+        check.bounded(on.output[:live], expected, f"replicated path on rank {rank}")
+        check.agree(on.output[:live], off.output[:live], expected, f"both paths on rank {rank}")
+        check.bitwise(on.cache, off.cache, f"KV cache of rank {rank} after the step")
+
+
+@clause("DEC-5", needs=(Part.LOCAL_PREFILL_PROJECTION,))
+@given(case=strategies.module_cases(min_prefills=1))
+def test_prefill_tokens_are_projected_to_the_local_heads_alone(
+    subject: Subject, case: ModuleCase
+) -> None:
+    decodes = case.batch.num_decode_tokens
+    prefills = case.batch.num_tokens - decodes
+    plain = case.dims.num_heads // case.layout.tp * case.dims.qk_head_dim * case.dims.q_width
+    for rank, (off, on) in enumerate(subject.run(case.layout, mla.both_steps, case)):
+        assert off.projected == plain * case.batch.num_rows
+        # Rows behind the live ones follow the prefills.
+        expected = plain * (decodes * case.layout.dcp + prefills + case.batch.padding)
+        assert on.projected == expected, (
+            f"rank {rank} multiplies {on.projected} times to project the query, but should "
+            f"{expected} times"
+        )
 
 
 @clause("DEC-5", needs=(Part.REPLICATED_DECODE, Part.PREFILL))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import torch
 
@@ -27,7 +27,8 @@ class TorchMLAImpl:
         kv_lora_rank: Width of a token's compressed part, which is also its value.
     """
 
-    can_return_lse_for_decode = True
+    can_return_lse_for_decode: ClassVar[bool] = True
+    q_pad_num_heads: ClassVar[int | None] = None
     supports_quant_query_input = True
     lse_base_on_e = True
 
@@ -55,7 +56,8 @@ class TorchMLAImpl:
 
         Returns:
             ``[B, H, kv_lora_rank]`` in the dtype of the activations and the float32
-            log-sum-exp to base e, ``[B, H]``: zeros and minus infinity for a row without local keys.
+            log-sum-exp to base e, ``[B, H]``: zeros and minus infinity for a row without local
+            keys.
         """
         decode = attn_metadata.decode
         assert decode is not None

@@ -63,6 +63,20 @@ class LinearMethodBase(abc.ABC):
     ) -> torch.Tensor:
         """``x @ weight.T + bias`` in the dtype of ``x``: ``[..., in]`` to ``[..., out]``."""
 
+    def apply_rows(
+        self,
+        layer: QuantizedLayer,
+        x: torch.Tensor,
+        start: int,
+        length: int,
+        bias: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Columns ``start`` to ``start + length`` of :meth:`apply`, ``bias`` being the whole.
+
+        Multiplies by the whole weight unless a scheme knows how to cut it.
+        """
+        return self.apply(layer, x, bias).narrow(-1, start, length)
+
     @abc.abstractmethod
     def dequantize(self, layer: QuantizedLayer, dtype: torch.dtype) -> torch.Tensor:
         """The shard's weight, ``[out, in]``; a view of a parameter where nothing is to do."""

@@ -41,6 +41,18 @@ class UnquantizedLinearMethod(LinearMethodBase):
     ) -> torch.Tensor:
         return F.linear(x, layer.weight, bias)
 
+    def apply_rows(
+        self,
+        layer: QuantizedLayer,
+        x: torch.Tensor,
+        start: int,
+        length: int,
+        bias: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """See the base class; multiplies by these rows of the weight alone."""
+        rows = slice(start, start + length)
+        return F.linear(x, layer.weight[rows], None if bias is None else bias[rows])
+
     def dequantize(self, layer: QuantizedLayer, dtype: torch.dtype) -> torch.Tensor:
         weight: torch.Tensor = layer.weight.to(dtype)
         return weight
