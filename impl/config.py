@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from impl import envs
+from impl.quantization import QuantizationConfig
 
 DCPCommBackend = Literal["ag_rs", "ag_ar", "a2a"]
 
@@ -69,11 +70,33 @@ class CacheConfig:
 
 
 @dataclass(frozen=True)
+class LoRAConfig:
+    """Low-rank adapters.
+
+    Attributes:
+        target_modules: Names, within their module, of the layers that an adapter may change.
+        max_lora_rank: Largest rank of an adapter.
+    """
+
+    target_modules: tuple[str, ...] = ()
+    max_lora_rank: int = 16
+
+
+@dataclass(frozen=True)
 class VllmConfig:
-    """The part of vLLM's configuration that the layers read."""
+    """The part of vLLM's configuration that the layers read.
+
+    Attributes:
+        parallel_config: Sizes of the parallel groups.
+        cache_config: The paged KV cache.
+        quant_config: How linear layers are quantised; None where they are not.
+        lora_config: Low-rank adapters; None where there are none.
+    """
 
     parallel_config: ParallelConfig = field(default_factory=ParallelConfig)
     cache_config: CacheConfig = field(default_factory=CacheConfig)
+    quant_config: QuantizationConfig | None = None
+    lora_config: LoRAConfig | None = None
 
 
 _current: ContextVar[VllmConfig] = ContextVar("vllm_config")
@@ -104,27 +127,16 @@ def get_current_vllm_config() -> VllmConfig:
 
 
 def use_dcp_q_replicate(config: ParallelConfig) -> bool:
-    """Decide, for every layer of a model alike, whether the query is replicated.
+    """Whether query replication is asked for and has something to replicate.
 
     ``VLLM_DCP_Q_REPLICATE`` wins where it is set, then ``dcp_q_replicate``. A DCP group of
     one rank has nothing to replicate, so there the answer is False.
 
     Raises:
-        NotImplementedError: Replication is asked for together with prefill context
-            parallelism, whose DCP groups are not consecutive TP ranks.
         ValueError: The environment variable spells no boolean.
     """
     requested = envs.dcp_q_replicate()
-    source = envs.VLLM_DCP_Q_REPLICATE
     if requested is None:
         requested = bool(config.dcp_q_replicate)
-        source = "dcp_q_replicate"
-    if not requested or config.decode_context_parallel_size == 1:
-        return False
-    if config.prefill_context_parallel_size > 1:
-        raise NotImplementedError(
-            f"{source} is on with prefill_context_parallel_size "
-            f"{config.prefill_context_parallel_size}: query replication needs DCP groups of "
-            "consecutive TP ranks. Switch it off, or set prefill_context_parallel_size to 1"
-        )
-    return True
+    alone = config.decode_context_parallel_size == 1
+    return requested and not alone

@@ -10,6 +10,11 @@ _TRUE = frozenset({"1", "true", "on", "yes"})
 _FALSE = frozenset({"0", "false", "off", "no"})
 
 
+def raw() -> str:
+    """``VLLM_DCP_Q_REPLICATE`` as it stands; empty where it is unset."""
+    return os.environ.get(VLLM_DCP_Q_REPLICATE, "")
+
+
 def dcp_q_replicate() -> bool | None:
     """Read ``VLLM_DCP_Q_REPLICATE``.
 
@@ -20,7 +25,7 @@ def dcp_q_replicate() -> bool | None:
     Raises:
         ValueError: It spells no boolean.
     """
-    text = os.environ.get(VLLM_DCP_Q_REPLICATE, "")
+    text = raw()
     word = text.strip().lower()
     if not word:
         return None

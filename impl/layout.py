@@ -65,6 +65,27 @@ def shard_range(total: int, rank: int, size: int, what: str) -> tuple[int, int]:
     return rank * length, length
 
 
+def check_row_blocks(prefix: str, rows: int, shards: int, row_block: int) -> None:
+    """Refuse shards that cut a block of rows with one scale or one packed element.
+
+    Args:
+        prefix: Name of the layer.
+        rows: Of the whole weight.
+        shards: Equal parts of the rows.
+        row_block: Rows of one block.
+
+    Raises:
+        ValueError: A shard would start or end inside a block.
+    """
+    if shards > 1 and (rows // shards) % row_block:
+        raise ValueError(
+            f"{prefix or 'the layer'}: {shards} shards leave each {rows // shards} of {rows} "
+            f"rows, which cuts a quantisation block of {row_block} rows: choose sizes of the "
+            f"parallel groups that leave a multiple of {row_block}, or leave the layer "
+            "unquantised"
+        )
+
+
 def get_dcp_local_seq_lens(
     seq_lens: torch.Tensor,
     dcp_size: int = 1,

@@ -38,12 +38,14 @@ class MLAAttention(nn.Module):
         dcp_q_replicate: Decode on a replicated query.
         cache_config: The KV cache.
         prefix: Name of the layer.
+        attn_backend: Its decode kernel.
 
     Attributes:
         W_UK_T: ``[num_heads, qk_nope_head_dim, kv_lora_rank]``, from the query to the
-            compressed keys; a view of kv_b_proj's weight where the dtypes agree.
-        W_UV: ``[num_heads, kv_lora_rank, v_head_dim]``, from compressed values to values;
-            likewise.
+            compressed keys; a view of kv_b_proj's weight where it is neither quantised nor
+            of another dtype, else of W_UK_T_dcp_qrep where there is one.
+        W_UV: ``[num_heads, kv_lora_rank, v_head_dim]``, from compressed values to values; a
+            view of kv_b_proj's weight where W_UK_T may be one.
         kv_cache: ``[blocks, block_size, kv_lora_rank + qk_rope_head_dim]``, bound from outside.
         W_UK_T_dcp_qrep: W_UK_T of every rank of the DCP group along the heads, in rank
             order; None without dcp_q_replicate.
@@ -68,6 +70,7 @@ class MLAAttention(nn.Module):
         dcp_q_replicate: bool = False,
         cache_config: CacheConfig | None = None,
         prefix: str = "",
+        attn_backend: type[TorchMLAImpl] = TorchMLAImpl,
     ) -> None:
         super().__init__()
         self.num_heads = num_heads
@@ -87,7 +90,7 @@ class MLAAttention(nn.Module):
         self.kv_cache = torch.tensor([])
         self.interleave = config.parallel_config.cp_kv_cache_interleave_size
         self.dcp_combine = DCP_COMBINE[config.parallel_config.dcp_comm_backend]
-        self.impl = TorchMLAImpl(scale=scale, kv_lora_rank=kv_lora_rank)
+        self.impl = attn_backend(scale=scale, kv_lora_rank=kv_lora_rank)
         self.register_buffer("_q_scale", torch.tensor(1.0), persistent=False)
         self.register_buffer("_k_scale", torch.tensor(1.0), persistent=False)
         # Derived from kv_b_proj, so they belong to no checkpoint.
@@ -103,15 +106,24 @@ class MLAAttention(nn.Module):
 
         Args:
             act_dtype: dtype of the activations, and so of the derived weights.
+
+        Raises:
+            ValueError: The dtype is not that of the first time.
         """
         head_rows = self.qk_nope_head_dim + self.v_head_dim
-        weight = self.kv_b_proj.weight
-        kv_b = weight.to(act_dtype).view(self.num_heads, head_rows, self.kv_lora_rank)
+        weight = self.kv_b_proj.quant_method.dequantize(self.kv_b_proj, act_dtype)
+        kv_b = weight.view(self.num_heads, head_rows, self.kv_lora_rank)
         W_UK_T, W_UV = kv_b.split([self.qk_nope_head_dim, self.v_head_dim], dim=1)
-        self._derive("W_UV", W_UV.transpose(1, 2))
-        self._derive("W_UK_T", W_UK_T)
         if self.dcp_q_replicate:
             self._derive("W_UK_T_dcp_qrep", self.dcp_group.all_gather(W_UK_T.contiguous(), dim=0))
+            if not _shares_storage(weight, self.kv_b_proj):
+                # The copy is dropped: of its halves one is among the group's already.
+                assert self.W_UK_T_dcp_qrep is not None
+                first = self.dcp_group.rank_in_group * self.num_heads
+                W_UK_T = self.W_UK_T_dcp_qrep.narrow(0, first, self.num_heads)
+                W_UV = W_UV.clone(memory_format=torch.contiguous_format)
+        self._derive("W_UV", W_UV.transpose(1, 2))
+        self._derive("W_UK_T", W_UK_T)
 
     def _derive(self, name: str, value: torch.Tensor) -> None:
         """Hold ``value``, or copy it into what is held since the first time."""
@@ -119,6 +131,12 @@ class MLAAttention(nn.Module):
         if derived is None:
             setattr(self, name, value)
         else:
+            if derived.dtype != value.dtype:
+                raise ValueError(
+                    f"{name} of {self.layer_name or 'the layer'} was derived in "
+                    f"{derived.dtype} and is held there, but is now asked for in "
+                    f"{value.dtype}: process with the same dtype, or build the layer anew"
+                )
             derived.copy_(value)
 
     def forward(
@@ -324,3 +342,9 @@ class MLAAttention(nn.Module):
             keys = shards[run % ranks, run // ranks * interleave + token % interleave]
             pieces.append((piece, dequantize(keys, self._k_scale, dtype)))
         return pieces
+
+
+def _shares_storage(tensor: torch.Tensor, module: nn.Module) -> bool:
+    """Whether ``tensor`` is a view of one of the module's parameters."""
+    storage = tensor.untyped_storage().data_ptr()
+    return any(one.untyped_storage().data_ptr() == storage for one in module.parameters())
