@@ -1,0 +1,82 @@
+"""The pages and the comparison say what the verdict files say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fixtures.gate.judgement import Judgement
+from fixtures.gate.results import TestResult, Verdict
+from fixtures.report import compare, model, pages
+from fixtures.report.model import Run
+
+
+def _run(folder: Path, version: str, *results: TestResult) -> Run:
+    path = folder / f"{version}.json"
+    Judgement(
+        "vllm",
+        version,
+        "cpu",
+        "processes",
+        "ci",
+        {"torch": "2.13.0"},
+        plan={result.test: result.clauses for result in results},
+        selected={result.test for result in results},
+        complete=True,
+        results={result.test: result for result in results},
+    ).write(path)
+    return model.read(path)
+
+
+def _result(verdict: Verdict, reason: str = "", clause: str = "LIN-2") -> TestResult:
+    return TestResult(
+        f"properties/test_x.py::test_{clause}",
+        (clause,),
+        verdict,
+        7,
+        reason=reason,
+        counterexample="tp=2 <dcp=2>" if verdict is Verdict.FAIL else "",
+        repeat="pytest --reproduce abc" if verdict is Verdict.FAIL else "",
+        generated={"tp x dcp": {"8 x 2": 4, "2 x 2": 3}, "sequence length": {"9-16": 1, "2": 6}},
+    )
+
+
+def test_the_pages_show_verdict_reason_example_and_how_to_repeat(tmp_path: Path) -> None:
+    failing = _run(tmp_path, "0.32.0", _result(Verdict.FAIL, "shard 1 | is wrong"))
+    passing = _run(tmp_path, "0.33.0", _result(Verdict.PASS))
+    pages.write(tmp_path, [failing, passing])
+
+    html = (tmp_path / "index.html").read_text("utf-8")
+    assert "tp=2 &lt;dcp=2&gt;" in html
+    assert "pytest --reproduce abc" in html
+    assert "https://" not in html
+    assert html.index("<span>2</span>") < html.index("<span>9-16</span>")
+    summary = (tmp_path / "summary.md").read_text("utf-8")
+    assert "| LIN-2 | fail (7) | pass (7) |" in summary
+    assert r"- LIN-2 **fail**: shard 1 \| is wrong" in summary
+
+
+@pytest.mark.parametrize(
+    ("base", "patch", "changed"),
+    [
+        (_result(Verdict.PASS), _result(Verdict.PASS), []),
+        (_result(Verdict.FAIL, "x"), _result(Verdict.FAIL, "x"), []),
+        (_result(Verdict.FAIL, "x"), _result(Verdict.FAIL, "y"), ["LIN-2: fail -> fail: y"]),
+        (_result(Verdict.PASS), _result(Verdict.FAIL, "y"), ["LIN-2: pass -> fail: y"]),
+        (_result(Verdict.FAIL, "x"), _result(Verdict.PASS), ["LIN-2: fail -> pass"]),
+    ],
+)
+def test_a_comparison_tells_what_changed(
+    tmp_path: Path, base: TestResult, patch: TestResult, changed: list[str]
+) -> None:
+    found = compare.changes(_run(tmp_path, "1.0", base), _run(tmp_path, "1.1", patch))
+    assert [str(change) for change in found] == changed
+    assert any(change.is_new_failure for change in found) == any("-> fail" in c for c in changed)
+
+
+def test_a_file_that_is_no_verdict_is_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    path.write_text('{"schema": 0}', "utf-8")
+    with pytest.raises(model.VerdictFileError, match=r"x\.json is of schema 0"):
+        model.read(path)
