@@ -181,8 +181,8 @@ class CompressedTensorsWNA16(LinearMethodBase):
         """Register the packed weight and what belongs to it.
 
         Those are ``weight_packed`` ``[out, in / 8]``, ``weight_scale``
-        ``[out, in / group_size]``, ``weight_zero_point`` ``[out / 8, in / group_size]`` where
-        there are offsets, and ``weight_shape``, the two extents of the whole weight.
+        ``[out, in / group_size]``, ``weight_zero_point`` ``[out / 8, in / group_size]``, rounded
+        up, where there are offsets, and ``weight_shape``, the two extents of the whole weight.
 
         Raises:
             ValueError: The inputs are no multiple of 8, or of group_size.
@@ -212,7 +212,7 @@ class CompressedTensorsWNA16(LinearMethodBase):
             layer.register_parameter(
                 "weight_zero_point",
                 PackedvLLMParameter(
-                    torch.empty(rows // PACK_FACTOR, groups, dtype=torch.int32),
+                    torch.empty(-(-rows // PACK_FACTOR), groups, dtype=torch.int32),
                     packed_dim=0,
                     packed_factor=PACK_FACTOR,
                     **matrix,
@@ -229,7 +229,8 @@ class CompressedTensorsWNA16(LinearMethodBase):
         numbers = unpack(layer.weight_packed, dim=1)
         zeros: int | torch.Tensor = SYMMETRIC_ZERO
         if not self.symmetric:
-            zeros = unpack(layer.weight_zero_point, dim=0).repeat_interleave(self.group_size, 1)
+            zeros = unpack(layer.weight_zero_point, dim=0)[: numbers.shape[0]]
+            zeros = zeros.repeat_interleave(self.group_size, 1)
         scales = layer.weight_scale.float().repeat_interleave(self.group_size, 1)
         return ((numbers - zeros).float() * scales).to(dtype)
 
