@@ -78,9 +78,10 @@ def test_releases_before_replication_lack_its_parts_alone() -> None:
         Part.TP_OVERRIDES,
         Part.GROUP_LINEAR,
         Part.REPLICATED_DECODE,
+        Part.LOCAL_PREFILL_PROJECTION,
         Part.SWITCH,
     }
-    assert not vllm.lacking_parts(Version("0.27.1"))
+    assert set(vllm.lacking_parts(Version("0.27.1"))) == {Part.LOCAL_PREFILL_PROJECTION}
 
 
 @installed
@@ -123,6 +124,7 @@ def _case(layout: Layout, batch: Batch, dtype: str = "float32") -> DecodeCase:
     )
 
 
+ONE_TOKEN = Batch(decodes=(Request(1), Request(7)))
 SEVERAL_TOKENS = Batch(decodes=(Request(1), Request(7, 3), Request(37, 4)), padding=2)
 
 
@@ -134,7 +136,8 @@ SEVERAL_TOKENS = Batch(decodes=(Request(1), Request(7, 3), Request(37, 4)), padd
         (Layout(4, 2, 2), SEVERAL_TOKENS, "torch"),
         (Layout(4, 4, 4), SEVERAL_TOKENS, "torch"),
         (Layout(3, 3), SEVERAL_TOKENS, "torch"),
-        (Layout(2, 2), Batch(decodes=(Request(1), Request(6))), "triton_mla"),
+        (Layout(2, 2), ONE_TOKEN, "torch"),
+        (Layout(2, 2), ONE_TOKEN, "triton_mla"),
     ],
     ids=str,
 )

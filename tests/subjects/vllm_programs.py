@@ -67,15 +67,15 @@ def group_ranks(subject: RankSubject) -> tuple[int, ...]:
 def merge_with_empty_shard(
     subject: RankSubject, transport: str, kernels: str
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Merge two rows, the last rank without keys in row 0, its output NaN there.
+    """Merge two rows of two heads a rank; the last rank has no keys, but NaN, in row 0.
 
     Returns:
         Output, log-sum-exp, and the output as float64 weighs it, of this rank's heads.
     """
     ranks, rank = subject.layout.dcp, subject.dcp_rank
     generator = torch.Generator().manual_seed(7)
-    out = torch.randn(ranks, 2, ranks, 16, generator=generator)
-    lse = 3 * torch.randn(ranks, 2, ranks, generator=generator)
+    out = torch.randn(ranks, 2, 2 * ranks, 16, generator=generator)
+    lse = 3 * torch.randn(ranks, 2, 2 * ranks, generator=generator)
     out[-1, 0], lse[-1, 0] = torch.nan, -torch.inf
     weights = lse.double().softmax(dim=0).unsqueeze(-1)
     expected = torch.where(weights > 0, out.double() * weights, 0.0).sum(dim=0)
@@ -86,7 +86,7 @@ def merge_with_empty_shard(
         transport=transport,
         kernels=kernels,
     )
-    mine = slice(None) if transport == "ag_ar" else slice(rank, rank + 1)
+    mine = slice(None) if transport == "ag_ar" else slice(2 * rank, 2 * rank + 2)
     return merged, merged_lse, expected[:, mine]
 
 
