@@ -32,6 +32,10 @@ def echo(rank: Rank, value: Any) -> Any:
     return value
 
 
+def environment(rank: Rank, name: str) -> str:
+    return os.environ[name]
+
+
 def spoil(rank: Rank, tensor: torch.Tensor) -> torch.Tensor:
     tensor += rank.rank
     return tensor

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fixtures.layout import Layout, Partition
-from fixtures.worlds.api import Collective, Rank
+from fixtures.worlds.api import Collective, Rank, World
 from fixtures.worlds.errors import RankRaised
 from fixtures.worlds.pool import Worlds
 from fixtures.worlds.processes import ProcessWorld
@@ -45,7 +45,11 @@ def test_large_arguments_and_results(worlds: Get) -> None:
 @pytest.mark.parametrize("partition", [((0, 1, 2, 3),), HALVES, ((0, 2), (1,), (3,))])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_collectives(worlds: Get, partition: Partition, dtype: torch.dtype) -> None:
-    results = worlds(4).run(programs.all_collectives, partition, dtype)
+    check_collectives(worlds(4), partition, dtype)
+
+
+def check_collectives(world: World, partition: Partition, dtype: torch.dtype) -> None:
+    results = world.run(programs.all_collectives, partition, dtype)
     for group in partition:
         n = len(group)
         base = torch.arange(6 * n).view(3 * n, 2) % 5

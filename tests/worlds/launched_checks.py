@@ -1,0 +1,72 @@
+"""What rank 0 of a launched world checks; test_launched.py has torchrun start it."""
+
+import os
+import re
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fixtures.worlds.errors import Deadlock, RankRaised, TimedOut
+from fixtures.worlds.launched import LaunchedWorld, launched_world
+from tests.worlds import programs
+from tests.worlds.test_calls import HALVES, check_collectives
+
+
+@pytest.fixture
+def world() -> LaunchedWorld:
+    return launched_world(int(os.environ["WORLD_SIZE"]))
+
+
+def test_it_spans_the_agents(world: LaunchedWorld) -> None:
+    assert world.run(programs.my_rank) == [(rank, 4) for rank in range(4)]
+    assert world.run(programs.environment, "GROUP_RANK") == ["0", "0", "1", "1"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float8_e4m3fn], ids=str)
+def test_collectives(world: LaunchedWorld, dtype: torch.dtype) -> None:
+    check_collectives(world, HALVES, dtype)
+
+
+def test_hypothesis_shrinks_on_rank_0(world: LaunchedWorld) -> None:
+    @settings(database=None, derandomize=True, deadline=None, max_examples=50)
+    @given(st.integers(0, 999))
+    def find(value: int) -> None:
+        world.run(programs.threshold, value, 2)
+
+    with pytest.raises(RankRaised, match=re.escape("rank 2 raised ValueError: 100 is too large")):
+        find()
+    check_collectives(world, HALVES, torch.float32)
+
+
+@pytest.mark.parametrize("who", [(0,), (3,), (1, 2)])
+def test_raising(world: LaunchedWorld, who: tuple[int, ...]) -> None:
+    with pytest.raises(RankRaised) as caught:
+        world.run(programs.fail, "raise", who)
+    assert {rank: type(error) for rank, error in caught.value.exceptions.items()} == dict.fromkeys(
+        who, ValueError
+    )
+    assert [report.rank for report in caught.value.reports] == [0, 1, 2, 3]
+    check_collectives(world, HALVES, torch.float32)
+
+
+@pytest.mark.parametrize(
+    ("how", "kind", "who"),
+    [("return", Deadlock, (0,)), ("return", Deadlock, (3,)), ("loop", TimedOut, (3,))],
+)
+def test_hanging(
+    world: LaunchedWorld, how: str, kind: type[Exception], who: tuple[int, ...]
+) -> None:
+    with pytest.raises(kind):
+        world.run(programs.fail, how, who)
+    check_collectives(world, HALVES, torch.float32)
+
+
+def test_what_cannot_be_sent(world: LaunchedWorld) -> None:
+    with pytest.raises(TypeError, match="cannot be sent to another node"):
+        world.run(programs.echo, object())
+    with pytest.raises(TypeError, match="system cannot be sent"):
+        world.run(os.system)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="torchrun launched 4"):
+        launched_world(3)

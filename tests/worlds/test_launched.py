@@ -1,0 +1,137 @@
+"""Two torchrun agents on this machine stand for two nodes."""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from fixtures.layout import Layout
+from fixtures.worlds import codec
+from fixtures.worlds.errors import Status
+from fixtures.worlds.launched import launched_world
+from tests.worlds import programs
+
+ROOT = Path(__file__).parents[2]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.mark.parametrize("rendezvous", ["static", "c10d"])
+def test_two_agents(rendezvous: str) -> None:
+    port = free_port()
+    agents = []
+    for node in range(2):
+        where = (
+            ["--master-addr", "127.0.0.1", "--master-port", str(port)]
+            if rendezvous == "static"
+            else ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}",
+                  "--rdzv-conf", f"is_host={int(node == 0)}", "--local-addr", "127.0.0.1"]
+        )  # fmt: skip
+        agents.append(
+            subprocess.Popen(
+                [
+                    sys.executable,
+                    "-m",
+                    "torch.distributed.run",
+                    "--nnodes",
+                    "2",
+                    "--nproc-per-node",
+                    "2",
+                    "--node-rank",
+                    str(node),
+                    *where,
+                    "-m",
+                    "fixtures.worlds.launched",
+                    "-q",
+                    "-p",
+                    "no:cacheprovider",
+                    "tests/worlds/launched_checks.py",
+                ],
+                cwd=ROOT,
+                env={
+                    **os.environ,
+                    "GLOO_SOCKET_IFNAME": "lo",
+                    "OMP_NUM_THREADS": "1",
+                    "WORLDS_TIMEOUT": "4",
+                },
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+        )
+    outputs = [agent.communicate(timeout=600)[0] for agent in agents]
+    assert [agent.returncode for agent in agents] == [0, 0], "\n".join(outputs)
+    assert sum("12 passed" in output for output in outputs) == 1, "\n".join(outputs)
+
+
+def test_there_is_no_launched_world_without_torchrun() -> None:
+    with pytest.raises(RuntimeError, match="torchrun"):
+        launched_world(4)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        True,
+        -3,
+        0.1,
+        float("inf"),
+        "text",
+        b"bytes",
+        [1, [2]],
+        (1, (2,)),
+        {1, 2},
+        frozenset({"a"}),
+        {(0, 1): [None]},
+        Layout(4, 2),
+        Status.DIED,
+        torch.bfloat16,
+        programs.my_rank,
+        Layout,
+    ],
+)
+def test_the_codec_brings_values_back(value: object) -> None:
+    back = codec.decode(codec.encode(value))
+    assert back == value
+    assert type(back) is type(value)
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.arange(6.0).view(2, 3).t(),
+        torch.empty(0, 3),
+        torch.tensor(1.5, dtype=torch.bfloat16),
+        torch.tensor([1, 2], dtype=torch.int64),
+        torch.ones(3).to(torch.float8_e4m3fn),
+        torch.tensor([True, False]),
+    ],
+)
+def test_the_codec_brings_tensors_back(tensor: torch.Tensor) -> None:
+    back = codec.decode(codec.encode(tensor))
+    assert back.dtype == tensor.dtype
+    assert torch.equal(back.float(), tensor.float())
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"named": ["os", "system"]}',
+        b'{"named": ["fixtures.worlds.codec", "importlib.import_module"]}',
+        b'{"dataclass": ["fixtures.worlds.errors", "Status", {}]}',
+        b'{"dtype": "load"}',
+        b'{"unknown": 1}',
+    ],
+)
+def test_the_codec_refuses_what_is_not_ours(data: bytes) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011
+        codec.decode(data)
