@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -108,8 +109,9 @@ class Served:
 def serve(subject: RankSubject, env: str | None, q_lora: bool) -> Served:
     attention = subject.deepseek_attention(DIMS, env=env, config_field=None, q_lora=q_lora)
     generator = torch.Generator().manual_seed(11)
-    for name, parameter in attention.module.named_parameters():  # type: ignore[attr-defined]
-        module = attention.module.get_submodule(name.rsplit(".", 1)[0])  # type: ignore[attr-defined]
+    parameter: Any
+    for name, parameter in attention.module.named_parameters():
+        module: Any = attention.module.get_submodule(name.rsplit(".", 1)[0])
         if "layernorm" in name:
             parameter.data.fill_(1)
             continue
@@ -135,9 +137,7 @@ def serve(subject: RankSubject, env: str | None, q_lora: bool) -> Served:
         hidden = torch.randn(batch.num_tokens, DIMS.q_width, generator=generator)
         rows = table[: len(batch.requests)]
         with subject.record_collectives() as ledger:
-            outputs.append(
-                subject.deepseek_step(attention, hidden, batch, rows, cache)  # type: ignore[attr-defined]
-            )
+            outputs.append(subject.deepseek_step(attention, hidden, batch, rows, cache))
     ranks = subject.layout.dcp_group_of(subject.tp_rank)
     gathers = [one.shape for one in ledger if one.kind == "all_gather" and one.ranks == ranks]
     return Served(outputs, gathers, getattr(attention.q_proj, "group_size", 1))
