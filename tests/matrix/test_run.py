@@ -91,6 +91,15 @@ def test_an_interrupted_run_reports_itself_incomplete_and_can_be_resumed(
     assert "Incomplete" not in (tmp_path / "summary.md").read_text("utf-8")
 
 
+def test_a_fresh_run_reports_no_verdict_of_the_one_before(
+    judged: list[str], tmp_path: Path
+) -> None:
+    Judgement("impl", "0.1.0", "cpu", "simulated", "dev", {}).write(tmp_path / "impl.json")
+    command.main(["vllm==0.29.0", "impl", "--out", str(tmp_path)])
+    summary = (tmp_path / "summary.md").read_text("utf-8")
+    assert "**Incomplete**: impl not judged yet" in summary
+
+
 def test_verdicts_of_other_sources_or_another_profile_are_not_resumed(
     judged: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,7 @@ from tests.plugin.conftest import Gate
 
 PROPERTIES = """
 import pytest
-from hypothesis import assume, example, given, settings, strategies as st
+from hypothesis import Phase, assume, given, settings, strategies as st
 from fixtures.clauses import clause
 from fixtures.subjects.api import Part
 from fixtures.worlds.errors import RankDied
@@ -41,6 +41,12 @@ def test_is_the_part_of_a_clause_that_is_lacking():
 @given(number=st.integers())
 def test_rejects_everything(number):
     assume(False)
+
+@clause("DEC-1")
+@settings(phases=[Phase.explicit])
+@given(number=st.integers())
+def test_has_no_example_to_run(number):
+    pass
 
 @clause("GRP-2")
 @given(number=st.integers(0, 1000))
@@ -97,6 +103,7 @@ def test_each_kind_of_outcome_becomes_the_verdict_that_the_contract_names(
         "LIN-3": ("pass", 1),
         "MRG-1": ("not applicable", 0),
         "GRP-1": ("unknown", 0),
+        "DEC-1": ("unknown", 0),
         "GRP-2": ("fail", run.clause("GRP-2")["examples"]),
         "GRP-3": ("unknown", run.clause("GRP-3")["examples"]),
         "GRP-4": ("fail", 1),

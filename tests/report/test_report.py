@@ -38,7 +38,7 @@ def _result(verdict: Verdict, reason: str = "", clause: str = "LIN-2") -> TestRe
         reason=reason,
         counterexample="tp=2 <dcp=2>" if verdict is Verdict.FAIL else "",
         repeat="pytest --reproduce abc" if verdict is Verdict.FAIL else "",
-        generated={"tp x dcp": {"8 x 2": 4, "2 x 2": 3}, "sequence length": {"9-16": 1, "2": 6}},
+        generated={"tp x dcp": {"8 x 2": 4, "2 x 2": 3}, "sequence length": {"17-32": 1, "2": 6}},
     )
 
 
@@ -51,7 +51,7 @@ def test_the_pages_show_verdict_reason_example_and_how_to_repeat(tmp_path: Path)
     assert "tp=2 &lt;dcp=2&gt;" in html
     assert "pytest --reproduce abc" in html
     assert "https://" not in html
-    assert html.index("<span>2</span>") < html.index("<span>9-16</span>")
+    assert html.index("<span>2</span>") < html.index("<span>17-32</span>")
     summary = (tmp_path / "summary.md").read_text("utf-8")
     assert "| LIN-2 | fail (7) | pass (7) |" in summary
     assert r"- LIN-2 **fail**: shard 1 \| is wrong" in summary
