@@ -263,6 +263,12 @@ def crossed(rank: Rank) -> None:
         other.barrier()
 
 
+def lonely_group(rank: Rank) -> None:
+    """One rank does not come to make the groups."""
+    if rank.rank != 1:
+        rank.new_group(((0, 1), (2, 3)))
+
+
 def waits_for_work(rank: Rank) -> None:
     """A deadlock in wait(), outside torch.distributed's Python."""
     if rank.rank:

@@ -52,6 +52,7 @@ def failing(world: World, *args: object, **kwargs: object) -> WorldError:
     with pytest.raises(WorldError) as caught:
         world.run(programs.fail, *args, **kwargs)  # type: ignore[arg-type]
     assert_every_rank_is_named(caught.value, world.size)
+    world.timeout = 30.0  # type: ignore[attr-defined]
     assert_whole(world)
     return caught.value
 
@@ -170,6 +171,14 @@ def test_crossed_groups(worlds: Get) -> None:
     assert "barrier over ranks (0, 1)," in caught.value.reports[0].summary
     assert "barrier over ranks (0, 1, 2)," in caught.value.reports[1].summary
     assert_whole(worlds(3))
+
+
+def test_groups_that_a_rank_does_not_make(worlds: Get) -> None:
+    with pytest.raises(Deadlock) as caught:
+        worlds(4).run(programs.lonely_group)
+    assert_every_rank_is_named(caught.value, 4)
+    assert "new_group" in caught.value.reports[0].summary
+    assert_whole(worlds(4))
 
 
 def test_a_wait_for_work_that_never_ends(processes: Get) -> None:
