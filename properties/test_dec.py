@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import torch
 from hypothesis import given
+from hypothesis import strategies as st
 
 from fixtures import check, strategies
 from fixtures.bounds import Bounded
 from fixtures.clauses import clause
+from fixtures.data import Magnitude
+from fixtures.layout import Layout
+from fixtures.ledger import check_lacks
 from fixtures.programs import decode, mla
 from fixtures.programs.decode import DecodeCase, Paths
 from fixtures.programs.mla import ModuleCase
 from fixtures.subjects.api import Part, Subject
+from fixtures.worlds.api import Collective
 
 REPLICABLE = strategies.layouts(min_dcp=2, interleaves=strategies.INTERLEAVES)
 
@@ -164,3 +169,50 @@ def test_processing_new_weights_writes_them_where_the_old_ones_were(
 @given(case=strategies.minimal_decode_cases())
 def test_one_head_a_rank_and_one_key_are_ordinary(subject: Subject, case: DecodeCase) -> None:
     _check_both_paths(subject, case)
+
+
+FP8_CASES = strategies.decode_cases(
+    layout=REPLICABLE,
+    decodes=(1, 3),
+    max_query_len=2,
+    prefills=(0, 1),
+    dtypes=strategies.DTYPES,
+    magnitudes=(Magnitude.NORMAL, Magnitude.LARGE),
+    fp8=strategies.fp8_caches(),
+)
+
+
+@clause("DEC-11", needs=(Part.REPLICATED_DECODE, Part.FP8_CACHE))
+@given(case=FP8_CASES)
+def test_a_quantised_cache_is_attended_by_its_dequantised_values(
+    subject: Subject, case: DecodeCase
+) -> None:
+    _check_both_paths(subject, case)
+
+
+@clause("DEC-11", "COM-1", needs=(Part.REPLICATED_DECODE, Part.FP8_CACHE))
+@given(case=FP8_CASES)
+def test_a_quantised_query_crosses_the_group_in_one_byte_a_number(
+    subject: Subject, case: DecodeCase
+) -> None:
+    heads = case.dims.num_heads // case.layout.tp
+    assert case.fp8 is not None
+    for rank, paths in enumerate(subject.run(case.layout, decode.both_paths, case)):
+        assert paths.replicated is not None
+        query = Collective(
+            "all_gather",
+            case.layout.dcp_group_of(rank),
+            (case.batch.num_decode_tokens, heads, case.dims.kv_width),
+            "torch.uint8" if case.fp8.quantized_query else str(case.torch_dtype),
+        )
+        check_lacks(paths.replicated.ledger, paths.gather.ledger, query, f"rank {rank}")
+
+
+@clause("DEC-11", needs=(Part.FP8_CACHE,))
+@given(layout=strategies.layouts(min_dcp=2), dim=st.integers(-2, 1))
+def test_every_float8_pattern_crosses_the_group_unchanged(
+    subject: Subject, layout: Layout, dim: int
+) -> None:
+    for rank, gathered in enumerate(subject.run(layout, decode.gather_float8, dim)):
+        parts = [decode.float8_patterns(member) for member in range(layout.dcp)]
+        check.bitwise(gathered, torch.cat(parts, dim), f"bytes gathered by rank {rank}")

@@ -16,6 +16,7 @@ from hypothesis.stateful import (
 )
 
 from fixtures import check, oracle, strategies
+from fixtures.bounds import exact
 from fixtures.clauses import clause
 from fixtures.data import Data
 from fixtures.dims import Batch, Request
@@ -203,7 +204,7 @@ class Serving(RuleBasedStateMachine):
             case.q_weight(self.generation),
             case.kv_b_weight(self.generation),
             x,
-            keys,
+            [exact(tokens) for tokens in keys],
             batch,
             layout,
         )
