@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from hypothesis import given, settings
+from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 from fixtures import strategies
@@ -13,16 +13,70 @@ from fixtures.dims import MLADims
 from fixtures.gate.profiles import examples
 from fixtures.layout import Layout
 from fixtures.programs import census
+from fixtures.programs.census import Census
 from fixtures.subjects.api import Part, Subject
 
 # Every value of the environment variable with every value of the configuration's field.
-SETTINGS = tuple(itertools.product((None, "0", "1"), (None, False, True)))
+Switch = tuple[str | None, bool | None]
+SETTINGS: tuple[Switch, ...] = tuple(itertools.product((None, "0", "1"), (None, False, True)))
+ON: tuple[Switch, ...] = (("1", None), (None, True))
+OFF: tuple[Switch, ...] = (("0", True), (None, False), (None, None))
 
 
 @st.composite
 def layers(draw: st.DrawFn) -> tuple[Layout, MLADims]:
     layout = draw(strategies.layouts(interleaves=strategies.INTERLEAVES))
     return layout, draw(strategies.mla_dims(layout.tp))
+
+
+def _take(
+    subject: Subject, env: str | None, config_field: bool | None
+) -> tuple[Layout, list[Census]]:
+    layout = Layout(2, 2)
+    dims = MLADims(4, 4, 4, 8, 4, 8)
+    by_rank = subject.run(layout, census.take, dims, env, config_field)
+    for name, reason in by_rank[0].unseen.items():
+        note(f"not seen: {name}: {reason}")
+    assert by_rank[0].sizes, f"no attention class could be built: {by_rank[0].unseen}"
+    return layout, by_rank
+
+
+@clause("CEN-1", needs=(Part.SWITCH,))
+@given(switch=st.sampled_from(ON))
+def test_every_attention_class_replicates_where_the_switch_is_on(
+    subject: Subject, switch: Switch
+) -> None:
+    layout, by_rank = _take(subject, *switch)
+    for rank, taken in enumerate(by_rank):
+        ignoring = sorted(name for name, sizes in taken.sizes.items() if set(sizes) != {layout.dcp})
+        assert not ignoring, (
+            f"on rank {rank} the switch is on, but these ignore it: {', '.join(ignoring)}"
+        )
+
+
+@clause("CEN-2", needs=(Part.SWITCH,))
+@given(switch=st.sampled_from(OFF))
+def test_no_attention_class_replicates_where_the_switch_is_off(
+    subject: Subject, switch: Switch
+) -> None:
+    _, by_rank = _take(subject, *switch)
+    for rank, taken in enumerate(by_rank):
+        on = sorted(name for name, sizes in taken.sizes.items() if set(sizes) != {1})
+        assert not on, f"on rank {rank} the switch is off, but these replicate: {', '.join(on)}"
+
+
+@clause("GRD-4", needs=(Part.SWITCH,))
+@given(switch=st.sampled_from(ON))
+def test_every_layer_of_a_model_decides_alike(subject: Subject, switch: Switch) -> None:
+    _, by_rank = _take(subject, *switch)
+    for rank, taken in enumerate(by_rank):
+        by_module: dict[str, set[int]] = {}
+        for name, sizes in taken.sizes.items():
+            by_module.setdefault(name.rpartition(".")[0], set()).update(sizes)
+        mixed = sorted(module for module, sizes in by_module.items() if len(sizes) > 1)
+        assert not mixed, (
+            f"on rank {rank} some layers replicate and others do not in {', '.join(mixed)}"
+        )
 
 
 @clause("CEN-1", "CEN-2", needs=(Part.SWITCH,))
