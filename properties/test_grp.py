@@ -7,8 +7,9 @@ from hypothesis import given
 
 from fixtures import check, strategies
 from fixtures.clauses import clause
-from fixtures.programs import linear
+from fixtures.programs import linear, lora
 from fixtures.programs.linear import LinearCase
+from fixtures.programs.lora import AdapterCase
 from fixtures.subjects.api import Part, Subject
 
 
@@ -105,3 +106,35 @@ def test_one_checkpoint_serves_the_plain_and_the_group_layer(
                 for name, parameter in layer.parameters.items()
             }
             assert whole == on_disk, f"shapes on disk of rank {rank}: {whole}, not {on_disk}"
+
+
+@clause("GRP-6")
+@given(case=strategies.adapters())
+def test_an_adapter_on_the_plain_layer_is_applied(subject: Subject, case: AdapterCase) -> None:
+    expected = case.expected()
+    columns = case.linear.output_size // case.linear.layout.tp
+    for rank, output in enumerate(subject.run(case.linear.layout, lora.adapt, case, False)):
+        assert not isinstance(output, str), f"rank {rank} refuses: {output}"
+        check.bounded(
+            output,
+            expected[:, rank * columns : (rank + 1) * columns],
+            f"output of rank {rank} with its adapter",
+        )
+
+
+@clause("GRP-6", needs=(Part.GROUP_LINEAR,))
+@given(case=strategies.adapters())
+def test_an_adapter_on_the_group_layer_is_applied_or_refused(
+    subject: Subject, case: AdapterCase
+) -> None:
+    expected, layout = case.expected(), case.linear.layout
+    columns = case.linear.output_size // layout.tp * layout.dcp
+    for rank, output in enumerate(subject.run(layout, lora.adapt, case, True)):
+        if isinstance(output, str):
+            continue
+        first = rank // layout.dcp * columns
+        check.bounded(
+            output,
+            expected[:, first : first + columns],
+            f"group output of rank {rank} with its adapter",
+        )
