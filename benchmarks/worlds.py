@@ -94,6 +94,7 @@ def _spawned(rank: int, rendezvous: str, preload: tuple[str, ...]) -> None:
     dist.init_process_group(
         "gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=PROCESS_RANKS
     )
+    dist.barrier()
     dist.destroy_process_group()
 
 
