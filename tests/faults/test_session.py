@@ -1,0 +1,58 @@
+"""The command, end to end, on one clause."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+SCRIPT = """
+import sys
+from pathlib import Path
+from fixtures.faults import __main__ as command
+from fixtures.faults.fault import Seed
+from fixtures.faults.source import text_of
+
+text = text_of("impl.layout")
+owner, same = "if owner != dcp_rank:", "if dcp_rank != owner:"
+
+def seeds(*_):
+    def seed(name, new, why=""):
+        return Seed(name, ("KVS-1",), "", {"impl.layout": text.replace(owner, new)}, why)
+    return [
+        seed("wrong", "if owner != 0:"),
+        seed("same", same),
+        seed("argued", same, "!= is symmetric."),
+        seed("no-import", "if owner != dcp_rank:\\n            import absent\\n        if True:"),
+        Seed("not-importable", ("KVS-1",), "", {"impl.layout": text + "\\nimport absent\\n"}),
+        Seed("nothing-to-run", ("ENG-1",), "", {"impl.layout": text + "\\nX = 1\\n"}),
+    ]
+
+command._seeds = seeds
+sys.exit(command.main(["--report", sys.argv[1]]))
+"""
+
+
+def test_each_fault_meets_its_fate_and_no_file_is_touched(tmp_path: Path) -> None:
+    before = (ROOT / "impl" / "layout.py").read_bytes()
+    run = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(tmp_path)], cwd=ROOT, capture_output=True, text=True
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    written = json.loads((tmp_path / "faults-impl.json").read_text())
+    assert written["red_without_a_fault"] == {}
+    assert {one["id"]: one["fate"] for one in written["outcomes"]} == {
+        "wrong": "killed",
+        "same": "survived",
+        "argued": "equivalent",
+        "no-import": "killed",
+        "not-importable": "broken",
+        "nothing-to-run": "not run",
+    }
+    wrong = written["outcomes"][0]
+    assert wrong["clause"] == "KVS-1"
+    assert wrong["reason"].startswith("AssertionError: slots of rank")
+    assert (ROOT / "impl" / "layout.py").read_bytes() == before
