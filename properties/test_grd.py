@@ -14,7 +14,9 @@ from fixtures.layout import Layout
 from fixtures.options import SWITCH, Obstacle, StartUp, named_by, obstacles
 from fixtures.programs import guards
 from fixtures.programs.refusals import Refusal
+from fixtures.quantization import Scheme
 from fixtures.subjects.api import Part, Subject
+from fixtures.without_asserts import start_without_asserts
 
 KINDS = ("NotImplementedError", "ValueError")
 
@@ -40,9 +42,23 @@ def test_what_is_not_supported_is_refused_before_anything_is_allocated(
         assert refusal.nbytes == 0, f"rank {rank} refuses with {refusal}"
 
 
-@clause("GRD-2", "GRD-4", needs=(Part.SWITCH,))
-@given(start=strategies.supported_start_ups())
-def test_what_is_supported_starts_as_the_switch_says(subject: Subject, start: StartUp) -> None:
+@clause("GRD-1", needs=(Part.SWITCH,))
+@settings(max_examples=1)
+@given(starts=st.tuples(*(strategies.obstructed_start_ups(one) for one in Obstacle)))
+def test_nothing_but_a_real_guard_refuses_without_assertions(
+    subject: Subject, starts: tuple[StartUp, ...]
+) -> None:
+    outcomes = start_without_asserts(subject.name, starts)
+    for start, obstacle, by_rank in zip(starts, Obstacle, outcomes, strict=True):
+        for rank, started in enumerate(by_rank):
+            refusal = started.early
+            assert refusal is not None, (
+                f"under python -O rank {rank} constructs {start}, although {obstacle}"
+            )
+            assert refusal.kind in KINDS, f"under python -O rank {rank} refuses with {refusal}"
+
+
+def _check_starts(subject: Subject, start: StartUp) -> None:
     assert not obstacles(start)
     expected = start.layout.dcp if start.replicated else 1
     for rank, started in enumerate(subject.run(start.layout, guards.start, start)):
@@ -50,6 +66,23 @@ def test_what_is_supported_starts_as_the_switch_says(subject: Subject, start: St
         assert started.group_size == expected, (
             f"rank {rank} has a query projection for {started.group_size} ranks, not {expected}"
         )
+
+
+@clause("GRD-2", "GRD-4", needs=(Part.SWITCH,))
+@pytest.mark.parametrize("scheme", [pytest.param(s, id=s.name) for s in strategies.GUARDED_SCHEMES])
+@settings(max_examples=examples(0.3))
+@given(data=st.data())
+def test_what_is_supported_starts_as_the_switch_says(
+    subject: Subject, scheme: Scheme, data: st.DataObject
+) -> None:
+    _check_starts(subject, data.draw(strategies.supported_start_ups(scheme), label="start-up"))
+
+
+@clause("GRD-2", needs=(Part.SWITCH,))
+@settings(max_examples=examples(0.3))
+@given(start=strategies.padded_start_ups())
+def test_padding_to_the_heads_of_the_group_is_supported(subject: Subject, start: StartUp) -> None:
+    _check_starts(subject, start)
 
 
 @clause("GRD-3", needs=(Part.SWITCH,))

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+
+import torch
 from hypothesis import given
+from hypothesis import strategies as st
 
 from fixtures import check, strategies
 from fixtures.clauses import clause
-from fixtures.programs import decode
+from fixtures.layout import Layout
+from fixtures.programs import decode, quantization
 from fixtures.programs.decode import DecodeCase
+from fixtures.programs.quantization import AbsorbedCase
 from fixtures.subjects.api import Part, Subject
 
 
@@ -42,3 +48,68 @@ def test_on_costs_exactly_the_group_query_weight_and_the_group_W_UK_T(
         expected = case.torch_dtype.itemsize * (query + H * P * L * copies // layout.tp)
         extra = derived.on_bytes - derived.off_bytes
         assert extra == expected, f"rank {rank} holds {extra} bytes more on, not {expected}"
+
+
+@clause("MEM-1", needs=(Part.GATHER_DECODE,))
+@given(case=strategies.absorbed_cases())
+def test_off_a_quantised_layer_holds_what_it_holds_without_dcp(
+    subject: Subject, case: AbsorbedCase
+) -> None:
+    plain = dataclasses.replace(case, layout=Layout(case.layout.tp))
+    without = subject.run(plain.layout, quantization.derive, plain, False)
+    for rank, off in enumerate(subject.run(case.layout, quantization.derive, case, False)):
+        other = without[rank]
+        assert off.group_W_UK_T is None, f"rank {rank} holds W_UK_T_dcp_qrep while off"
+        assert off.names == other.names, f"rank {rank} holds {off.names}, not {other.names}"
+        assert off.nbytes == other.nbytes, f"rank {rank} holds {off.nbytes}, not {other.nbytes}"
+        assert off.ledger == other.ledger == [], f"rank {rank} issues {off.ledger} while loading"
+        check.bitwise(off.W_UK_T, other.W_UK_T, f"W_UK_T of rank {rank}")
+        check.bitwise(off.W_UV, other.W_UV, f"W_UV of rank {rank}")
+
+
+@clause("MEM-2", "DEC-3", needs=(Part.REPLICATED_DECODE,))
+@given(case=strategies.absorbed_cases(min_dcp=2))
+def test_on_a_quantised_kv_b_proj_costs_the_group_W_UK_T_alone(
+    subject: Subject, case: AbsorbedCase
+) -> None:
+    dims, layout = case.dims, case.layout
+    W_UK_T, W_UV = case.expected()
+    off_by_rank = subject.run(layout, quantization.derive, case, False)
+    for rank, on in enumerate(subject.run(layout, quantization.derive, case, True)):
+        off = off_by_rank[rank]
+        heads = dims.num_heads // layout.tp
+        mine = slice(rank * heads, (rank + 1) * heads)
+        check.bounded(on.W_UK_T, W_UK_T[mine], f"W_UK_T of rank {rank}")
+        check.bounded(on.W_UV, W_UV[mine], f"W_UV of rank {rank}")
+        check.bitwise(on.W_UK_T, off.W_UK_T, f"W_UK_T of rank {rank}, on")
+        check.bitwise(on.W_UV, off.W_UV, f"W_UV of rank {rank}, on")
+        members = layout.dcp_group_of(rank)
+        gathered = torch.cat([off_by_rank[member].W_UK_T for member in members])
+        assert on.group_W_UK_T is not None
+        check.bitwise(on.group_W_UK_T, gathered, f"W_UK_T_dcp_qrep of rank {rank}")
+        copies = layout.dcp - 1 if on.shared else layout.dcp
+        size = heads * dims.qk_nope_head_dim * dims.kv_lora_rank * case.torch_dtype.itemsize
+        extra = on.nbytes - off.nbytes
+        assert extra == copies * size, (
+            f"rank {rank} holds {extra} bytes more on, not {copies * size}"
+        )
+
+
+@clause("DEC-8", needs=(Part.REPLICATED_DECODE,))
+@given(case=strategies.absorbed_cases(min_dcp=2), replicated=st.booleans())
+def test_derived_weights_of_a_quantised_kv_b_proj_stay_in_place_and_follow_it(
+    subject: Subject, case: AbsorbedCase, replicated: bool
+) -> None:
+    W_UK_T, W_UV = case.expected(generation=2)
+    heads = case.dims.num_heads // case.layout.tp
+    for rank, derived in enumerate(
+        subject.run(case.layout, quantization.derive, case, replicated, reloads=2)
+    ):
+        assert not derived.moved, f"a reload moves {derived.moved} of rank {rank}"
+        mine = slice(rank * heads, (rank + 1) * heads)
+        check.bounded(derived.W_UK_T, W_UK_T[mine], f"W_UK_T of rank {rank}")
+        check.bounded(derived.W_UV, W_UV[mine], f"W_UV of rank {rank}")
+        if derived.group_W_UK_T is not None:
+            first = case.layout.dcp_group_of(rank)[0] * heads
+            group = slice(first, first + heads * case.layout.dcp)
+            check.bounded(derived.group_W_UK_T, W_UK_T[group], f"W_UK_T_dcp_qrep of rank {rank}")
