@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from torch.nn import Parameter
 
+from impl.communication_op import tensor_model_parallel_all_reduce
 from impl.config import get_current_vllm_config
 from impl.layout import check_row_blocks, dcp_rank_of, divide, shard_range
 from impl.parallel_state import (
@@ -354,4 +355,4 @@ class RowParallelLinear(LinearBase):
 
     def forward(self, input_: torch.Tensor) -> tuple[torch.Tensor, None]:
         """Project ``[..., input_size_per_partition]`` to ``[..., output_size]``."""
-        return get_tp_group().all_reduce(self.quant_method.apply(self, input_)), None
+        return tensor_model_parallel_all_reduce(self.quant_method.apply(self, input_)), None

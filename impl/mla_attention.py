@@ -8,6 +8,7 @@ from torch import nn
 from impl.backends.torch_mha import attend
 from impl.backends.torch_mla import TorchMLAImpl
 from impl.config import CacheConfig, get_current_vllm_config
+from impl.custom_ops import unified_mla_attention_with_output
 from impl.forward_context import get_forward_context
 from impl.kv_cache import concat_and_cache_mla, dequantize, is_quantized_kv_cache, quantize_fp8
 from impl.linear import ColumnParallelLinear
@@ -162,7 +163,7 @@ class MLAAttention(nn.Module):
         """
         output = q.new_zeros(q.shape[0], self.num_heads * self.v_head_dim)
         if torch.compiler.is_compiling():
-            torch.ops.dcp_qrep.unified_mla_attention_with_output(
+            unified_mla_attention_with_output(
                 q, kv_c_normed, k_pe, output, self.layer_name, q_dcp_replicated
             )
         else:

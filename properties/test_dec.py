@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Iterator
+
+import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fixtures import check, strategies
 from fixtures.bounds import Bounded
 from fixtures.clauses import clause
 from fixtures.data import Magnitude
+from fixtures.dims import Batch, Request
+from fixtures.gate.profiles import examples
 from fixtures.layout import Layout
 from fixtures.ledger import check_lacks
 from fixtures.programs import decode, mla
 from fixtures.programs.decode import DecodeCase, Paths
 from fixtures.programs.mla import ModuleCase
+from fixtures.subjects import registry
 from fixtures.subjects.api import Part, Subject
 from fixtures.worlds.api import Collective
 
@@ -216,3 +223,65 @@ def test_every_float8_pattern_crosses_the_group_unchanged(
     for rank, gathered in enumerate(subject.run(layout, decode.gather_float8, dim)):
         parts = [decode.float8_patterns(member) for member in range(layout.dcp)]
         check.bitwise(gathered, torch.cat(parts, dim), f"bytes gathered by rank {rank}")
+
+
+@clause("DEC-12", needs=(Part.REPLICATED_DECODE, Part.PREFILL))
+@given(case=strategies.workspace_cases())
+def test_contexts_below_at_and_above_the_workspace_are_attended_alike(
+    subject: Subject, case: DecodeCase
+) -> None:
+    _check_both_paths(subject, case)
+
+
+@clause("DEC-12", needs=(Part.SMALL_WORKSPACE_REFUSED,))
+@given(layout=REPLICABLE, missing=st.integers(1, 3), draw=st.data())
+def test_a_workspace_that_holds_no_round_of_the_interleave_is_refused(
+    subject: Subject, layout: Layout, missing: int, draw: st.DataObject
+) -> None:
+    case = draw.draw(
+        strategies.decode_cases(layout=st.just(layout), decodes=(0, 0), prefills=(1, 1))
+    )
+    stride = layout.dcp * layout.interleave
+    rows = max(0, stride - missing)
+    case = dataclasses.replace(
+        case, batch=Batch(prefills=(Request(stride + 2, 1),)), context_rows=rows
+    )
+    for message in subject.run(layout, decode.refusal_of_metadata, case):
+        assert message is not None, f"{rows} rows for rounds of {stride} tokens are accepted"
+        for named in (str(rows), str(stride), "cp_kv_cache_interleave_size"):
+            assert named in message, f"the refusal does not name {named}: {message}"
+
+
+@pytest.fixture(scope="module")
+def process_subject(subject: Subject) -> Iterator[Subject]:
+    """The subject on ranks that are processes: a compiled graph cannot wait as a greenlet."""
+    loaded, worlds = registry.load(subject.name, "processes")
+    yield loaded
+    worlds.close()
+
+
+PAIRS = strategies.module_cases(layout=strategies.layouts(tp_sizes=(2,), min_dcp=2))
+
+
+@clause("DEC-9", needs=(Part.ATTENTION_OPERATOR,))
+@given(case=PAIRS)
+@settings(max_examples=examples(0.1))
+def test_the_operator_that_carries_the_replicated_query_passes_opcheck(
+    process_subject: Subject, case: ModuleCase
+) -> None:
+    for rank, results in enumerate(process_subject.run(case.layout, mla.opcheck, case)):
+        wrong = {test: what for test, what in results.items() if what != "SUCCESS"}
+        assert results, f"rank {rank} checked no operator"
+        assert not wrong, f"opcheck on rank {rank}: {wrong}"
+
+
+@clause("DEC-9", needs=(Part.COMPILED_LAYER,))
+@given(case=PAIRS)
+@settings(max_examples=examples(0.05))
+def test_a_compiled_module_equals_the_eager_one(process_subject: Subject, case: ModuleCase) -> None:
+    expected, live = case.expected(), case.batch.num_tokens
+    steps = process_subject.run(case.layout, mla.eager_and_compiled, case)
+    for rank, (eager, compiled) in enumerate(steps):
+        check.bounded(eager[:live], expected, f"eager module on rank {rank}")
+        check.bounded(compiled[:live], expected, f"compiled module on rank {rank}")
+        check.agree(compiled[:live], eager[:live], expected, f"compiled and eager, rank {rank}")
