@@ -13,8 +13,6 @@ from fixtures.faults.fault import Fault, Seed, catalogue, seed_of
 from fixtures.faults.seeding import edited_functions
 from fixtures.faults.source import Edit, FaultError
 
-# Whole engines are run by a profile of their own.
-BEYOND = {"ENG-1"}
 IMPL = catalogue("impl")
 VLLM = catalogue("vllm")
 
@@ -37,11 +35,12 @@ def test_there_are_enough_of_them() -> None:
 
 def test_the_properties_that_must_kill_a_fault_are_those_of_its_clause() -> None:
     seed = Seed("s", ("LIN-2",), "", {})
-    assert seed.concerns(("LIN-1", "LIN-2"))
-    assert not seed.concerns(("LIN-1",))
-    family = Seed("s", ("LIN",), "", {})
-    assert family.concerns(("LIN-1",))
-    assert not family.concerns(("GRP-1",))
+    assert seed.place_of(("LIN-1", "LIN-2")) == 0
+    assert seed.place_of(("LIN-1",)) is None
+    families = Seed("s", ("GRP", "LIN"), "", {})
+    assert families.place_of(("LIN-1",)) == 1
+    assert families.place_of(("LIN-1", "GRP-3")) == 0
+    assert families.place_of(("DEC-1",)) is None
 
 
 def test_a_stale_fault_names_itself_and_its_file() -> None:
