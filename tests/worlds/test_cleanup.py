@@ -131,7 +131,8 @@ def test_after_a_signal(environment: dict[str, str], how: str, number: signal.Si
 
 def test_while_the_zygote_imports(environment: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "slow_to_import.py").write_text(
-        f"import pathlib, time\npathlib.Path({str(tmp_path)!r}, 'begun').touch()\ntime.sleep(1000)\n"
+        f"import pathlib, time\npathlib.Path({str(tmp_path / 'begun')!r}).touch()\n"
+        "time.sleep(1000)\n"
     )
     script = """
         import sys
