@@ -119,11 +119,14 @@ def test_a_module_is_imported_edited_and_its_file_untouched(module: ModuleType) 
         for file, up in ((seeding.__file__, 2), (module.__file__ or "", 1))
     ]
     script = f"""
-import inspect, sys, traceback
+import inspect, subprocess, sys, traceback
 sys.path[:0] = {roots!r}
-from fixtures.faults.seeding import seed_imports
+from fixtures.faults.seeding import seed_imports, seed_started_processes
 text = {TEXT.replace("STEP = 1", "STEP = 7").replace("x + STEP", "x + STEP  # edited")!r}
 seed_imports({{"seedling.box": text}})
+seed_started_processes({{"seedling.box": text}})
+started = [sys.executable, "-O", "-c", "from seedling.box import plus; exit(plus(1))"]
+assert subprocess.run(started).returncode == 8
 from seedling.box import plus
 assert plus(1) == 8
 assert "# edited" in inspect.getsource(plus)
