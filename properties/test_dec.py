@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fixtures import check, strategies
+from fixtures import check, pinned, strategies
 from fixtures.bounds import Bounded
 from fixtures.clauses import clause
 from fixtures.data import Magnitude
@@ -113,6 +113,8 @@ def test_prefill_tokens_are_projected_to_the_local_heads_alone(
         layout=REPLICABLE, decodes=(0, 2), prefills=(1, 3), dtypes=strategies.DTYPES
     )
 )
+@example(case=pinned.CONTEXTS_IN_CHUNKS)
+@example(case=pinned.CHUNKS_WITHOUT_KEYS)
 def test_prefill_rows_take_the_local_heads_and_decode_rows_the_groups(
     subject: Subject, case: DecodeCase
 ) -> None:
@@ -121,6 +123,9 @@ def test_prefill_rows_take_the_local_heads_and_decode_rows_the_groups(
 
 @clause("DEC-6", needs=(Part.REPLICATED_DECODE, Part.MULTI_TOKEN_DECODE))
 @given(case=strategies.decode_cases(layout=REPLICABLE, decodes=(1, 3), max_query_len=5))
+@example(case=pinned.BEFORE_THE_FIRST_LOCAL_KEY)
+@example(case=pinned.RAGGED_QUERIES)
+@example(case=pinned.NEWEST_KEYS_ON_EVERY_RANK)
 def test_each_of_several_tokens_attends_the_keys_up_to_its_own_position(
     subject: Subject, case: DecodeCase
 ) -> None:
@@ -133,6 +138,7 @@ def test_each_of_several_tokens_attends_the_keys_up_to_its_own_position(
         layout=REPLICABLE, decodes=(1, 2), max_query_len=2, paddings=(1, 2, 5)
     )
 )
+@example(case=pinned.ONE_ROW_OF_PADDING)
 def test_padding_rows_reach_no_live_row(subject: Subject, case: DecodeCase) -> None:
     whole, live = case.expected(), case.batch.num_tokens
     for rank, (zeros, poisoned) in enumerate(subject.run(case.layout, decode.padded_paths, case)):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fixtures import strategies
+from fixtures import pinned, strategies
 from fixtures.clauses import clause
 from fixtures.layout import Layout
 from fixtures.programs import merge
@@ -58,6 +58,8 @@ def test_slots_and_tokens_are_in_bijection(
         layout=SHARDED, decodes=(1, 4), max_query_len=5, transports=("ag_rs",)
     )
 )
+@example(case=pinned.BEFORE_THE_FIRST_LOCAL_KEY)
+@example(case=pinned.NEWEST_KEYS_ON_EVERY_RANK)
 def test_metadata_counts_the_keys_that_each_row_may_see(subject: Subject, case: DecodeCase) -> None:
     requests = case.batch.decodes
     positions = [position for request in requests for position in request.positions]

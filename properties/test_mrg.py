@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fixtures import check, strategies
+from fixtures import check, pinned, strategies
 from fixtures.bounds import Bounded
 from fixtures.clauses import clause
 from fixtures.programs import backend, merge
@@ -46,6 +46,8 @@ def test_any_partition_of_the_keys_merges_to_attention_over_all(
 
 @clause("MRG-2", needs=(Part.MERGE,))
 @given(case=strategies.merge_cases(), transport=strategies.merge_transports())
+@example(case=pinned.UNEVEN_SHARDS, transport="ag_rs")
+@example(case=pinned.UNEVEN_SHARDS, transport="a2a")
 def test_an_lse_to_base_2_merges_as_one_to_base_e(
     subject: Subject, case: MergeCase, transport: str
 ) -> None:
@@ -79,6 +81,12 @@ def test_a_backend_returns_a_float32_lse_to_the_base_it_declares(
     case=strategies.merge_cases(empties=tuple(EmptyShard)),
     transport=strategies.merge_transports(),
 )
+@example(case=pinned.UNWRITTEN_LSE, transport="ag_rs")
+@example(case=pinned.UNWRITTEN_LSE, transport="a2a")
+@example(case=pinned.PLUS_INF_LSE, transport="ag_rs")
+@example(case=pinned.PLUS_INF_LSE, transport="a2a")
+@example(case=pinned.KEYS_ON_ONE_RANK, transport="ag_rs")
+@example(case=pinned.KEYS_ON_ONE_RANK, transport="a2a")
 def test_a_rank_without_keys_contributes_nothing(
     subject: Subject, case: MergeCase, transport: str
 ) -> None:
