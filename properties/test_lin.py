@@ -154,6 +154,18 @@ def test_a_gathered_output_under_an_override_is_whole_or_refused(
     _check_gathered(case, subject.run(case.layout, linear.gather_output, case, stride, shards))
 
 
+@clause("LIN-3", "LIN-4", needs=(Part.TP_OVERRIDES,))
+@given(case=strategies.linears(), draw=st.data())
+def test_a_layer_that_keeps_its_whole_weight_has_nothing_to_gather(
+    subject: Subject, case: LinearCase, draw: st.DataObject
+) -> None:
+    shards = draw.draw(st.sampled_from(divisors(case.layout.tp)), label="shards")
+    outputs = subject.run(case.layout, linear.gather_output, case, 1, shards, disable_tp=True)
+    for rank, output in enumerate(outputs):
+        assert not isinstance(output, Refusal), f"rank {rank} refuses with {output}"
+    _check_gathered(case, outputs)
+
+
 @clause("LIN-4", needs=(Part.GROUP_LINEAR,))
 @given(case=strategies.linears())
 def test_a_gathered_output_of_the_group_layer_is_whole_or_refused(
