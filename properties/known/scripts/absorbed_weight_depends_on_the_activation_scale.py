@@ -26,7 +26,9 @@ wrong = False
 for largest in (8.0, 0.5):
     input_scale = torch.tensor(largest / 127)
 
-    def apply(layer, x, bias=None, scale=input_scale):
+    def apply(
+        layer: object, x: torch.Tensor, bias: None = None, scale: torch.Tensor = input_scale
+    ) -> torch.Tensor:
         # What the int8 kernels compute with a static scale of the activations.
         rounded = (x / scale).round().clamp(-128, 127)
         return (rounded * scale) @ (weight.float() * weight_scale).T

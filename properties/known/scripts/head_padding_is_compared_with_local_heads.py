@@ -25,7 +25,7 @@ class PassedTheGuardsError(Exception):
     """Raised where post-load processing goes on to the weights."""
 
 
-def process(**attributes):
+def process(**attributes: object) -> str:
     layer = SimpleNamespace(
         impl=SimpleNamespace(process_weights_after_loading=lambda dtype: None),
         is_amx_bmm_enabled=False,
@@ -38,7 +38,7 @@ def process(**attributes):
         qk_nope_head_dim=8,
         v_head_dim=8,
     )
-    layer.__dict__.update(attributes)
+    vars(layer).update(attributes)
     passed = mock.Mock(side_effect=PassedTheGuardsError)
     with mock.patch.object(mla_attention, "split_kv_b_proj", passed, create=True):
         try:
