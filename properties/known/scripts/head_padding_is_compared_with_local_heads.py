@@ -44,9 +44,10 @@ def process(**attributes: object) -> str:
         try:
             MLAAttention.process_weights_after_loading(layer, None)
         except PassedTheGuardsError:
-            return "accepted"
+            said = "accepted"
         except Exception as error:
-            return f"{type(error).__name__}: {error}"
+            said = f"{type(error).__name__}: {error}"
+    return said
 
 
 group, local = process(q_pad_num_heads=32), process(q_pad_num_heads=16)
