@@ -18,7 +18,7 @@ from fixtures.dims import Batch, Request
 from fixtures.gate.profiles import examples
 from fixtures.layout import Layout
 from fixtures.ledger import check_lacks
-from fixtures.programs import decode, mla
+from fixtures.programs import backend, decode, mla
 from fixtures.programs.decode import DecodeCase, Paths
 from fixtures.programs.mla import ModuleCase
 from fixtures.subjects import registry
@@ -201,6 +201,18 @@ def test_a_quantised_cache_is_attended_by_its_dequantised_values(
     subject: Subject, case: DecodeCase
 ) -> None:
     _check_both_paths(subject, case)
+
+
+@clause("DEC-11", needs=(Part.REPLICATED_DECODE, Part.FP8_CACHE))
+@given(case=FP8_CASES)
+def test_the_backend_is_handed_the_groups_query_rounded_by_its_scale(
+    subject: Subject, case: DecodeCase
+) -> None:
+    # A softmax forgives most of what is wrong with its scores; the query itself does not.
+    for rank, queries in enumerate(subject.run(case.layout, backend.handed_queries, case)):
+        expected = backend.expected_queries(case, rank)
+        for path, query in zip(("gather", "replicated"), queries, strict=True):
+            check.bounded(query, expected, f"query on the {path} path of rank {rank}")
 
 
 @clause("DEC-11", "COM-1", needs=(Part.REPLICATED_DECODE, Part.FP8_CACHE))
