@@ -21,7 +21,8 @@ def _wrapper(device: torch.device, backend: str) -> Any:
     from flashinfer.mla import BatchMLAPagedAttentionWrapper
 
     workspace = torch.empty(_WORKSPACE_BYTES, dtype=torch.uint8, device=device)
-    return BatchMLAPagedAttentionWrapper(float_workspace_buffer=workspace, backend=backend)
+    with torch.device("cpu"):
+        return BatchMLAPagedAttentionWrapper(float_workspace_buffer=workspace, backend=backend)
 
 
 class FlashInferMLAImpl:
@@ -103,22 +104,25 @@ class FlashInferMLAImpl:
         table = decode.block_table[decode.request_of_row]
         used = torch.arange(table.shape[1], device=q.device) < pages.unsqueeze(-1)
         starts = torch.nn.functional.pad(pages.cumsum(0), (1, 0)).to(torch.int32)
-        wrapper.plan(
-            metadata=MLAPlanMetadata.csr(
-                qo_indptr=torch.arange(len(lens) + 1, dtype=torch.int32, device=q.device),
-                kv_indptr=starts,
-                kv_indices=table[used],
-                kv_len_arr=lens,
-            ),
-            num_heads=q.shape[1],
-            head_dim_ckv=self.kv_lora_rank,
-            head_dim_kpe=_QK_ROPE_HEAD_DIM,
-            page_size=page_size,
-            causal=False,
-            sm_scale=self.scale,
-            q_data_type=q.dtype,
-            kv_data_type=q.dtype,
-            query_layout="split",
-            kv_cache_layout="packed",
-            lse_mode="base2",
+        plan = MLAPlanMetadata.csr(
+            qo_indptr=torch.arange(len(lens) + 1, dtype=torch.int32, device=q.device),
+            kv_indptr=starts,
+            kv_indices=table[used],
+            kv_len_arr=lens,
         )
+        # FlashInfer pins host tensors that it makes on the default device.
+        with torch.device("cpu"):
+            wrapper.plan(
+                metadata=plan,
+                num_heads=q.shape[1],
+                head_dim_ckv=self.kv_lora_rank,
+                head_dim_kpe=_QK_ROPE_HEAD_DIM,
+                page_size=page_size,
+                causal=False,
+                sm_scale=self.scale,
+                q_data_type=q.dtype,
+                kv_data_type=q.dtype,
+                query_layout="split",
+                kv_cache_layout="packed",
+                lse_mode="base2",
+            )
