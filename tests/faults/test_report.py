@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from fixtures.faults import recorded
 from fixtures.faults.fault import Seed
 from fixtures.faults.outcome import Fate, Outcome, judge
 from fixtures.faults.report import Report, share
@@ -81,3 +82,18 @@ def test_the_report_is_written_twice_the_same(tmp_path: Path) -> None:
     text = (tmp_path / "faults-impl.md").read_text()
     assert "| a | survived | It is wrong. | a \\| b |" in text
     assert "1/2 killed (50.0%); 1 killed, 1 survived" in text
+
+
+def test_recorded_shares_are_read_back_and_leave_the_others_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorded, "PATH", tmp_path / "recorded.toml")
+    shown = report(
+        outcome("a", Fate.KILLED), outcome("b", Fate.KILLED), outcome("c", Fate.SURVIVED)
+    )
+    recorded.write("impl", "faults", shown.shares_to_record())
+    recorded.write("vllm", "faults", {"total": 1.0, "shares": {}})
+    recorded.write("impl", "mutants", {"total": 0.5, "shares": {"impl.layout": 0.5}})
+    assert recorded.read("impl", "faults") == {"total": 0.6666, "shares": {"LIN-2": 0.6666}}
+    assert recorded.read("impl", "mutants")["shares"] == {"impl.layout": 0.5}
+    assert shown.fallen_below(recorded.read("impl", "faults")) == []
