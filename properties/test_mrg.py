@@ -44,6 +44,16 @@ def test_any_partition_of_the_keys_merges_to_attention_over_all(
     _check_merge(subject, case, transport, case.expected())
 
 
+@clause("MRG-1", needs=(Part.STRIDED_PARTIALS,))
+@given(
+    case=strategies.merge_cases(min_keys=1, strided=True), transport=strategies.merge_transports()
+)
+def test_partials_inside_larger_tensors_merge_like_their_copies(
+    subject: Subject, case: MergeCase, transport: str
+) -> None:
+    _check_merge(subject, case, transport, case.expected())
+
+
 @clause("MRG-2", needs=(Part.MERGE,))
 @given(case=strategies.merge_cases(), transport=strategies.merge_transports())
 @example(case=pinned.UNEVEN_SHARDS, transport="ag_rs")
