@@ -57,6 +57,18 @@ def test_the_pages_show_verdict_reason_example_and_how_to_repeat(tmp_path: Path)
     assert r"- LIN-2 **fail**: shard 1 \| is wrong" in summary
 
 
+def test_the_page_links_the_scripts_of_a_failure(tmp_path: Path) -> None:
+    script = tmp_path / "scripts" / "0.32.0" / "test_x-test_LIN-2.py"
+    other = tmp_path / "scripts" / "0.31.0" / script.name
+    for path in (script, other):
+        path.parent.mkdir(parents=True)
+        path.touch()
+    pages.write(tmp_path, [_run(tmp_path, "0.32.0", _result(Verdict.FAIL, "wrong"))])
+    html = (tmp_path / "index.html").read_text("utf-8")
+    assert f'href="{script.relative_to(tmp_path)}"' in html
+    assert "0.31.0" not in html
+
+
 @pytest.mark.parametrize(
     ("base", "patch", "changed"),
     [

@@ -1,0 +1,54 @@
+"""A finished matrix is copied whole, and an unfinished one not at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fixtures.gate.judgement import Judgement
+from fixtures.matrix.publish import main
+from fixtures.report import model, pages
+
+
+def _matrix(folder: Path, complete: bool = True, waiting: tuple[str, ...] = ()) -> Path:
+    path = folder / "vllm-0.32.0.json"
+    Judgement("vllm", "0.32.0", "cpu", "processes", "ci", {}, complete=complete).write(path)
+    pages.write(folder, [model.read(path)], waiting)
+    script = folder / "scripts" / "vllm-0.32.0" / "test_x-test_y.py"
+    script.parent.mkdir(parents=True)
+    script.touch()
+    return folder
+
+
+def test_a_finished_matrix_replaces_the_one_before(tmp_path: Path) -> None:
+    source, target = _matrix(tmp_path / "reports"), tmp_path / "docs" / "matrix"
+    target.mkdir(parents=True)
+    (target / "vllm-0.20.0.json").touch()
+    assert main(["--from", str(source), "--to", str(target)]) == 0
+    copied = {path.relative_to(target).as_posix() for path in target.rglob("*") if path.is_file()}
+    assert copied == {
+        "index.html",
+        "summary.md",
+        "vllm-0.32.0.json",
+        "scripts/vllm-0.32.0/test_x-test_y.py",
+    }
+
+
+@pytest.mark.parametrize(
+    ("complete", "waiting", "sentence"),
+    [(False, (), "is incomplete"), (True, ("vllm==0.33.0",), "is incomplete")],
+)
+def test_an_unfinished_matrix_is_refused_and_replaces_nothing(
+    tmp_path: Path,
+    complete: bool,
+    waiting: tuple[str, ...],
+    sentence: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    source, target = _matrix(tmp_path / "reports", complete, waiting), tmp_path / "published"
+    target.mkdir()
+    (target / "kept").touch()
+    assert main(["--from", str(source), "--to", str(target)]) == 2
+    assert sentence in capsys.readouterr().err
+    assert [path.name for path in target.iterdir()] == ["kept"]
