@@ -44,7 +44,7 @@ def test_any_partition_of_the_keys_merges_to_attention_over_all(
     _check_merge(subject, case, transport, case.expected())
 
 
-@clause("MRG-1", needs=(Part.STRIDED_PARTIALS,))
+@clause("MRG-1", needs=(Part.MERGE,))
 @given(
     case=strategies.merge_cases(min_keys=1, strided=True), transport=strategies.merge_transports()
 )
