@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 from hypothesis import Phase, find, given, settings
@@ -26,11 +27,11 @@ LAYOUTS: dict[str, Callable[[Layout], bool]] = {
     "several groups": lambda lay: 1 < lay.dcp < lay.tp,
     "group size not a power of two": lambda lay: lay.dcp in (3, 6),
     "more groups than ranks in each": lambda lay: 1 < lay.dcp < lay.tp // lay.dcp,
-    **{
-        f"interleave {size}": lambda lay, size=size: lay.interleave == size
-        for size in strategies.INTERLEAVES
-    },
 }
+for _interleave in strategies.INTERLEAVES:
+    LAYOUTS[f"interleave {_interleave}"] = partial(
+        lambda size, lay: lay.interleave == size, _interleave
+    )
 
 LINEARS: dict[str, Callable[[LinearCase], bool]] = {
     "bias": lambda case: case.bias,
@@ -38,9 +39,13 @@ LINEARS: dict[str, Callable[[LinearCase], bool]] = {
     "one head a rank": lambda case: case.num_heads == case.layout.tp,
     "odd head dim": lambda case: case.head_dim % 2 == 1 and case.head_dim > 1,
     "one row": lambda case: case.rows == 1,
-    **{m.value: lambda case, m=m: case.data.magnitude is m for m in Magnitude},
-    **{d: lambda case, d=d: case.dtype == d for d in strategies.DTYPES},
 }
+for _magnitude in Magnitude:
+    LINEARS[_magnitude.value] = partial(
+        lambda magnitude, case: case.data.magnitude is magnitude, _magnitude
+    )
+for _dtype in strategies.DTYPES:
+    LINEARS[_dtype] = partial(lambda dtype, case: case.dtype == dtype, _dtype)
 
 
 def _local_lengths(case: DecodeCase) -> list[int]:

@@ -18,8 +18,8 @@ from triton.runtime.interpreter import InterpretedFunction
 from vllm.platforms.cpu import CpuPlatform
 
 vllm.platforms._current_platform = CpuPlatform()
-from vllm.config import VllmConfig, set_current_vllm_config  # noqa: E402
-from vllm.v1.attention.backends.mla.triton_mla import TritonMLAImpl  # noqa: E402
+from vllm.config import VllmConfig, set_current_vllm_config
+from vllm.v1.attention.backends.mla.triton_mla import TritonMLAImpl
 
 # vLLM's launcher asks for what an interpreted kernel does not have.
 InterpretedFunction.constexprs = property(
