@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import partial
 
@@ -94,7 +95,7 @@ MERGES: dict[str, Callable[[MergeCase], bool]] = {
 @pytest.fixture(autouse=True)
 def _every_layout(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that --layout confines still tests the strategies as they are."""
-    monkeypatch.setattr("fixtures.strategies.layouts._only", None)
+    monkeypatch.setattr(sys.modules[strategies.layouts.__module__], "_only", None)
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
