@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from functools import partial
 
@@ -95,7 +94,7 @@ MERGES: dict[str, Callable[[MergeCase], bool]] = {
 @pytest.fixture(autouse=True)
 def _every_layout(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that --layout confines still tests the strategies as they are."""
-    monkeypatch.setattr(sys.modules[strategies.layouts.__module__], "_only", None)
+    monkeypatch.setattr("fixtures.confinement._only", None)
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
