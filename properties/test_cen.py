@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import itertools
 
-from hypothesis import given, note, settings
+from hypothesis import given, note
 from hypothesis import strategies as st
 
 from fixtures import strategies
 from fixtures.clauses import clause
 from fixtures.dims import MLADims
-from fixtures.gate.profiles import examples
 from fixtures.layout import Layout
 from fixtures.programs import census
 from fixtures.programs.census import Census
@@ -80,7 +79,6 @@ def test_every_layer_of_a_model_decides_alike(subject: Subject, switch: Switch) 
 
 
 @clause("CEN-1", "CEN-2", needs=(Part.SWITCH,))
-@settings(max_examples=examples(0.3))
 @given(layer=layers(), q_lora=st.booleans())
 def test_a_deepseek_layer_is_replicated_exactly_when_the_switch_is_on(
     subject: Subject, layer: tuple[Layout, MLADims], q_lora: bool

@@ -295,7 +295,7 @@ def test_the_operator_that_carries_the_replicated_query_passes_opcheck(
 
 @clause("DEC-9", needs=(Part.COMPILED_LAYER,))
 @given(case=PAIRS)
-@settings(max_examples=examples(0.05))
+@settings(max_examples=examples(0.15))
 def test_a_compiled_module_equals_the_eager_one(process_subject: Subject, case: ModuleCase) -> None:
     expected, live = case.expected(), case.batch.num_tokens
     steps = process_subject.run(case.layout, mla.eager_and_compiled, case)

@@ -70,7 +70,6 @@ def _check_starts(subject: Subject, start: StartUp) -> None:
 
 @clause("GRD-2", "GRD-4", needs=(Part.SWITCH,))
 @pytest.mark.parametrize("scheme", [pytest.param(s, id=s.name) for s in strategies.GUARDED_SCHEMES])
-@settings(max_examples=examples(0.3))
 @given(data=st.data())
 def test_what_is_supported_starts_as_the_switch_says(
     subject: Subject, scheme: Scheme, data: st.DataObject

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fixtures import check, strategies
 from fixtures.clauses import clause
+from fixtures.gate.profiles import examples
 from fixtures.programs import linear
 from fixtures.programs.linear import LinearCase
 from fixtures.programs.refusals import Refusal
@@ -108,6 +109,7 @@ def _check_dequantized(subject: Subject, case: LinearCase, draw: st.DataObject) 
 
 
 @clause("LIN-2", needs=(Part.TP_OVERRIDES,))
+@settings(max_examples=examples(3))
 @given(
     case=strategies.linears(schemes=[s for s in Scheme if s not in STATIC], whole_blocks=True),
     draw=st.data(),
