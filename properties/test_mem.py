@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fixtures import check, strategies
+from fixtures import check, pinned, strategies
 from fixtures.clauses import clause
 from fixtures.layout import Layout
 from fixtures.programs import decode, quantization
@@ -52,6 +52,7 @@ def test_on_costs_exactly_the_group_query_weight_and_the_group_W_UK_T(
 
 @clause("MEM-1", needs=(Part.GATHER_DECODE,))
 @given(case=strategies.absorbed_cases())
+@example(case=pinned.ONE_BLOCK)
 def test_off_a_quantised_layer_holds_what_it_holds_without_dcp(
     subject: Subject, case: AbsorbedCase
 ) -> None:
@@ -69,6 +70,7 @@ def test_off_a_quantised_layer_holds_what_it_holds_without_dcp(
 
 @clause("MEM-2", "DEC-3", needs=(Part.REPLICATED_DECODE,))
 @given(case=strategies.absorbed_cases(min_dcp=2))
+@example(case=pinned.ONE_BLOCK)
 def test_on_a_quantised_kv_b_proj_costs_the_group_W_UK_T_alone(
     subject: Subject, case: AbsorbedCase
 ) -> None:
@@ -97,6 +99,7 @@ def test_on_a_quantised_kv_b_proj_costs_the_group_W_UK_T_alone(
 
 @clause("DEC-8", needs=(Part.REPLICATED_DECODE,))
 @given(case=strategies.absorbed_cases(min_dcp=2), replicated=st.booleans())
+@example(case=pinned.ONE_BLOCK, replicated=True)
 def test_derived_weights_of_a_quantised_kv_b_proj_stay_in_place_and_follow_it(
     subject: Subject, case: AbsorbedCase, replicated: bool
 ) -> None:
