@@ -18,7 +18,7 @@ SUBJECT = """
 from fixtures.subjects.api import Part, Subject
 from fixtures.subjects.errors import SubjectError
 
-def load(worlds):
+def load(worlds, device="cpu"):
     return Subject(
         name="nothing", version="1.0+cpu", adapter=("nothing", "Nothing"), worlds=worlds,
         lacks={Part.MERGE: "nothing 1.0 merges nothing"},
