@@ -74,14 +74,15 @@ OLDEST = Version("0.26.0")
 
 
 def test_releases_before_replication_lack_its_parts_alone() -> None:
-    assert set(vllm.lacking_parts(OLDEST)) == {
+    always = {Part.LOCAL_PREFILL_PROJECTION, Part.SMALL_WORKSPACE_REFUSED, Part.COMPILED_LAYER}
+    assert set(vllm.lacking_parts(Version("0.27.1"))) == always
+    assert set(vllm.lacking_parts(OLDEST)) == always | {
         Part.TP_OVERRIDES,
         Part.GROUP_LINEAR,
         Part.REPLICATED_DECODE,
-        Part.LOCAL_PREFILL_PROJECTION,
+        Part.ATTENTION_OPERATOR,
         Part.SWITCH,
     }
-    assert set(vllm.lacking_parts(Version("0.27.1"))) == {Part.LOCAL_PREFILL_PROJECTION}
 
 
 @installed
