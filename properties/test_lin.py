@@ -55,10 +55,13 @@ def test_overrides_that_repeat_the_process_change_nothing(
 
 
 @clause("LIN-2", needs=(Part.TP_OVERRIDES,))
-@given(case=strategies.linears(), plain_loader=st.booleans(), draw=st.data())
+@pytest.mark.parametrize("scheme", [pytest.param(one, id=one.name) for one in Scheme])
+@settings(max_examples=examples(0.5))
+@given(plain_loader=st.booleans(), draw=st.data())
 def test_an_override_holds_shard_a_of_s(
-    subject: Subject, case: LinearCase, plain_loader: bool, draw: st.DataObject
+    subject: Subject, scheme: Scheme, plain_loader: bool, draw: st.DataObject
 ) -> None:
+    case = draw.draw(strategies.linears(schemes=[scheme]), label="layer")
     shards = draw.draw(strategies.shards(case), label="(tp_rank, tp_size) by rank")
     checkpoint, expected = case.checkpoint(), case.expected()
     built_by_rank = subject.run(
