@@ -11,7 +11,7 @@ from typing import Literal
 from impl import envs
 from impl.quantization import QuantizationConfig
 
-DCPCommBackend = Literal["ag_rs", "ag_ar", "a2a"]
+DCPCommBackend = Literal["ag_rs", "a2a"]
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The paged KV cache: its dtype, and how tokens get into it and out of it."""
+"""The paged KV cache: how tokens get into it and out of it."""
 
 from __future__ import annotations
 
@@ -6,25 +6,6 @@ import torch
 
 FP8 = torch.float8_e4m3fn
 _FP8_NAMES = frozenset({"fp8", "fp8_e4m3"})
-
-
-def kv_cache_torch_dtype(cache_dtype: str, act_dtype: torch.dtype) -> torch.dtype:
-    """The dtype of the cache's entries.
-
-    Args:
-        cache_dtype: As in CacheConfig.
-        act_dtype: dtype of the activations, which ``auto`` follows.
-
-    Raises:
-        NotImplementedError: There is no such cache here.
-    """
-    if cache_dtype == "auto":
-        return act_dtype
-    if is_quantized_kv_cache(cache_dtype):
-        return FP8
-    raise NotImplementedError(
-        f"cache_dtype is {cache_dtype!r}, but must be one of auto, {', '.join(sorted(_FP8_NAMES))}"
-    )
 
 
 def is_quantized_kv_cache(cache_dtype: str) -> bool:

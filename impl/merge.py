@@ -205,17 +205,8 @@ def dcp_a2a_lse_reduce(
     return (out, merged) if return_lse else out
 
 
-def _ag_ar_own_heads(
-    cp_attn_out: torch.Tensor, cp_attn_lse: torch.Tensor, cp_group: GroupCoordinator, **kwargs: Any
-) -> torch.Tensor:
-    out = cp_lse_ag_out_ar(cp_attn_out, cp_attn_lse, cp_group, **kwargs)
-    assert isinstance(out, torch.Tensor)
-    return _heads_of_this_rank(out, cp_group)
-
-
 # By ParallelConfig.dcp_comm_backend: to ``[B, H / group size, D]`` of this rank's heads.
 DCP_COMBINE: dict[str, Callable[..., Any]] = {
     "ag_rs": cp_lse_ag_out_rs,
-    "ag_ar": _ag_ar_own_heads,
     "a2a": dcp_a2a_lse_reduce,
 }

@@ -110,7 +110,6 @@ class MLACommonMetadata:
 
     Attributes:
         num_actual_tokens: Live rows; rows behind them are padding.
-        query_start_loc: ``[requests + 1]`` int32, first row of each request.
         num_decodes: Decode requests.
         num_decode_tokens: Rows of the decode requests.
         num_prefills: Prefill requests.
@@ -119,7 +118,6 @@ class MLACommonMetadata:
     """
 
     num_actual_tokens: int
-    query_start_loc: torch.Tensor
     num_decodes: int
     num_decode_tokens: int
     num_prefills: int
@@ -159,7 +157,6 @@ class MLACommonMetadataBuilder:
             num_decodes: Requests that attend the compressed keys.
             block_table: ``[requests, max_blocks]`` int32, blocks of this rank's KV shard.
         """
-        starts = torch.tensor([0, *query_lens], dtype=torch.int32).cumsum(0, dtype=torch.int32)
         num_decode_tokens = sum(query_lens[:num_decodes])
         decode = prefill = None
         if num_decodes:
@@ -184,7 +181,6 @@ class MLACommonMetadataBuilder:
             )
         return MLACommonMetadata(
             num_actual_tokens=sum(query_lens),
-            query_start_loc=starts.to(block_table.device),
             num_decodes=num_decodes,
             num_decode_tokens=num_decode_tokens,
             num_prefills=len(query_lens) - num_decodes,

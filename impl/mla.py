@@ -158,7 +158,8 @@ class MultiHeadLatentAttentionWrapper(nn.Module):
         k_pe = k_pe.unsqueeze(1)
         rows = hidden_states.shape[0]
         projection = self._query_projection
-        if isinstance(projection, DCPGroupColumnParallelLinear) and self.dcp_q_replicate:
+        if self.dcp_q_replicate:
+            assert isinstance(projection, DCPGroupColumnParallelLinear)
             split = self._rows_for_the_group(rows)
             parts = [(slice(split), projection(query_input[:split])[0])]
             if split < rows:

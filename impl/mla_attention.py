@@ -92,8 +92,8 @@ class MLAAttention(nn.Module):
         self.interleave = config.parallel_config.cp_kv_cache_interleave_size
         self.dcp_combine = DCP_COMBINE[config.parallel_config.dcp_comm_backend]
         self.impl = attn_backend(scale=scale, kv_lora_rank=kv_lora_rank)
-        self.register_buffer("_q_scale", torch.tensor(1.0), persistent=False)
-        self.register_buffer("_k_scale", torch.tensor(1.0), persistent=False)
+        self.register_buffer("_q_scale", torch.tensor(1.0))
+        self.register_buffer("_k_scale", torch.tensor(1.0))
         # Derived from kv_b_proj, so they belong to no checkpoint.
         self.register_buffer("W_UV", None, persistent=False)
         self.register_buffer("W_UK_T", None, persistent=False)

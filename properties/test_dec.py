@@ -252,6 +252,22 @@ def test_contexts_below_at_and_above_the_workspace_are_attended_alike(
 
 
 @clause("DEC-12", needs=(Part.SMALL_WORKSPACE_REFUSED,))
+@given(case=strategies.workspace_cases())
+def test_what_is_gathered_of_a_context_fits_the_workspace(
+    subject: Subject, case: DecodeCase
+) -> None:
+    # Without decodes, contexts are all that is gathered.
+    case = dataclasses.replace(case, batch=dataclasses.replace(case.batch, decodes=()))
+    steps = subject.run(case.layout, decode.both_paths, case, replicated=False)
+    for rank, paths in enumerate(steps):
+        for gather in paths.gather.ledger:
+            rows = gather.shape[-2] * case.layout.dcp
+            assert rows <= case.context_rows, (
+                f"rank {rank} gathers {rows} rows into a workspace of {case.context_rows}"
+            )
+
+
+@clause("DEC-12", needs=(Part.SMALL_WORKSPACE_REFUSED,))
 @given(layout=REPLICABLE, missing=st.integers(1, 3), draw=st.data())
 def test_a_workspace_that_holds_no_round_of_the_interleave_is_refused(
     subject: Subject, layout: Layout, missing: int, draw: st.DataObject

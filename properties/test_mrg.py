@@ -45,6 +45,17 @@ def test_any_partition_of_the_keys_merges_to_attention_over_all(
 
 
 @clause("MRG-1", needs=(Part.MERGE,))
+@given(case=strategies.merge_cases(min_keys=1), transport=strategies.merge_transports())
+def test_the_output_is_the_same_where_its_lse_is_not_asked_for(
+    subject: Subject, case: MergeCase, transport: str
+) -> None:
+    alone = subject.run(case.layout, merge.merge_outputs, case, transport)
+    both = subject.run(case.layout, merge.merge_partials, case, transport)
+    for rank, (out, (expected, _)) in enumerate(zip(alone, both, strict=True)):
+        check.bitwise(out, expected, f"output merged by {transport} on rank {rank}, without LSE")
+
+
+@clause("MRG-1", needs=(Part.MERGE,))
 @given(
     case=strategies.merge_cases(min_keys=1, strided=True), transport=strategies.merge_transports()
 )
