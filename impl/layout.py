@@ -111,7 +111,7 @@ def get_dcp_local_seq_lens(
     lens = seq_lens.to(torch.int32)
     first_token: int | torch.Tensor
     if dcp_rank is None:
-        lens = lens.unsqueeze(-1)
+        lens = lens[..., None]
         first_token = interleave * torch.arange(dcp_size, dtype=torch.int32, device=seq_lens.device)
     else:
         first_token = interleave * dcp_rank

@@ -16,7 +16,7 @@ from impl.parallel_state import (
     get_tensor_model_parallel_world_size,
     get_tp_group,
 )
-from impl.parameter import BasevLLMParameter
+from impl.parameter import BasevLLMParameter, ColumnvLLMParameter
 from impl.quantization import QuantizationConfig, UnquantizedLinearMethod
 
 
@@ -43,24 +43,15 @@ def _effective_shard(disable_tp: bool, tp_rank: int | None, tp_size: int | None)
     return tp_rank, tp_size
 
 
-def set_weight_attrs(parameter: Parameter, **attributes: Any) -> None:
-    """Attach what a weight loader needs to know of ``parameter``."""
-    for name, value in attributes.items():
-        setattr(parameter, name, value)
-
-
 class LinearBase(nn.Module):
     """What every linear layer has: extents, its shard, and a quantisation method.
 
     Args:
         input_size: Width of the input.
         output_size: Width of the whole output, over every shard.
-        bias: Whether a bias is added.
-        skip_bias_add: Return the bias instead of adding it.
         params_dtype: dtype of the parameters; torch's default where None.
         quant_config: How the weights are quantised; None where they are not.
         prefix: Name of the layer in the checkpoint.
-        return_bias: Return ``(output, bias)`` instead of the output.
         disable_tp: Keep the whole weight on every rank, whatever the overrides say.
         tp_rank: Shard to hold, in place of the process's tensor-parallel rank.
         tp_size: Number of shards, in place of the tensor-parallel world size.
@@ -73,13 +64,10 @@ class LinearBase(nn.Module):
         self,
         input_size: int,
         output_size: int,
-        bias: bool = False,
-        skip_bias_add: bool = False,
         params_dtype: torch.dtype | None = None,
         quant_config: QuantizationConfig | None = None,
         prefix: str = "",
         *,
-        return_bias: bool = True,
         disable_tp: bool = False,
         tp_rank: int | None = None,
         tp_size: int | None = None,
@@ -87,14 +75,11 @@ class LinearBase(nn.Module):
         super().__init__()
         self.input_size = input_size
         self.output_size = output_size
-        self.has_bias = bias
-        self.skip_bias_add = skip_bias_add
         self.params_dtype = params_dtype or torch.get_default_dtype()
         self.quant_config = quant_config
         quant_method = quant_config.get_quant_method(prefix) if quant_config else None
         self.quant_method = quant_method or UnquantizedLinearMethod()
         self.prefix = prefix
-        self.return_bias = return_bias
         self.disable_tp = disable_tp
         self.tp_rank, self.tp_size = _effective_shard(disable_tp, tp_rank, tp_size)
 
@@ -103,7 +88,10 @@ class ColumnParallelLinear(LinearBase):
     """``y = x A^T + b`` with the rows of A, and so the columns of y, sharded.
 
     Args:
+        bias: Whether there is a bias.
         gather_output: Return the whole output on every rank.
+        skip_bias_add: Return the bias instead of adding it.
+        return_bias: Return ``(output, bias)`` instead of the output.
         input_size: See :class:`LinearBase`, as for every other argument.
 
     Raises:
@@ -132,12 +120,9 @@ class ColumnParallelLinear(LinearBase):
         super().__init__(
             input_size,
             output_size,
-            bias,
-            skip_bias_add,
             params_dtype,
             quant_config,
             prefix,
-            return_bias=return_bias,
             disable_tp=disable_tp,
             tp_rank=tp_rank,
             tp_size=tp_size,
@@ -148,6 +133,8 @@ class ColumnParallelLinear(LinearBase):
         )
         check_row_blocks(prefix, output_size, self.tp_size, self.quant_method.row_block)
         self.gather_output = gather_output
+        self.skip_bias_add = skip_bias_add
+        self.return_bias = return_bias
         if gather_output and not disable_tp:
             process = get_tensor_model_parallel_rank(), get_tensor_model_parallel_world_size()
             if (self.tp_rank, self.tp_size) != process:
@@ -166,11 +153,13 @@ class ColumnParallelLinear(LinearBase):
             self.weight_loader_v2,
         )
         if bias:
-            self.bias = Parameter(
+            self.bias = ColumnvLLMParameter(
                 torch.empty(self.output_size_per_partition, dtype=self.params_dtype),
-                requires_grad=False,
+                output_dim=0,
+                weight_loader=self.weight_loader,
+                tp_rank=self.tp_rank,
+                tp_size=self.tp_size,
             )
-            set_weight_attrs(self.bias, output_dim=0, weight_loader=self.weight_loader)
         else:
             self.register_parameter("bias", None)
 
@@ -219,23 +208,27 @@ class ColumnParallelLinear(LinearBase):
     def forward(
         self, input_: torch.Tensor
     ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor | None]:
-        """Project ``[..., input_size]`` to ``[..., output_size_per_partition]``.
+        """Project ``[rows, input_size]`` to ``[rows, output_size_per_partition]``.
 
         Returns:
             The output (all ``output_size`` columns with gather_output), and with return_bias
             the bias where skip_bias_add keeps it out of the output, else None.
         """
-        output = self.quant_method.apply(self, input_, None if self.skip_bias_add else self.bias)
+        output = self.quant_method.apply(self, input_, self._added_bias)
         if self.gather_output and self.tp_size > 1:
             output = get_tp_group().all_gather(output)
         if not self.return_bias:
             return output
         return output, self.bias if self.skip_bias_add else None
 
+    @property
+    def _added_bias(self) -> Parameter | None:
+        return None if self.skip_bias_add else self.bias
+
     def extra_repr(self) -> str:
         return (
             f"in_features={self.input_size}, out_features={self.output_size_per_partition}, "
-            f"bias={self.has_bias}, tp_rank={self.tp_rank}, tp_size={self.tp_size}"
+            f"bias={self.bias is not None}, tp_rank={self.tp_rank}, tp_size={self.tp_size}"
         )
 
 
@@ -287,10 +280,10 @@ class DCPGroupColumnParallelLinear(ColumnParallelLinear):
         """Project to this rank's own columns, as the plain layer would: no group work.
 
         Args:
-            input_: ``[..., input_size]``.
+            input_: ``[rows, input_size]``.
 
         Returns:
-            ``[..., output_size / tensor parallel size]``.
+            ``[rows, output_size / tensor parallel size]``.
 
         Raises:
             ValueError: The group's ranks do not divide the columns.
@@ -301,7 +294,7 @@ class DCPGroupColumnParallelLinear(ColumnParallelLinear):
             self.group_size,
             "columns of the group output",
         )
-        return self.quant_method.apply_rows(self, input_, start, length, self.bias)
+        return self.quant_method.apply_rows(self, input_, start, length, self._added_bias)
 
 
 class RowParallelLinear(LinearBase):
@@ -354,5 +347,5 @@ class RowParallelLinear(LinearBase):
         param.data.copy_(loaded_weight.narrow(1, start, length))
 
     def forward(self, input_: torch.Tensor) -> tuple[torch.Tensor, None]:
-        """Project ``[..., input_size_per_partition]`` to ``[..., output_size]``."""
+        """Project ``[rows, input_size_per_partition]`` to ``[rows, output_size]``."""
         return tensor_model_parallel_all_reduce(self.quant_method.apply(self, input_)), None

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.nn import Parameter
 
 from impl.config import LoRAConfig
 from impl.layout import shard_range
@@ -18,24 +19,17 @@ class ColumnParallelLinearWithLoRA(nn.Module):
     Args:
         base_layer: The layer; its shard, and not the process's, is the adapter's.
         lora_config: Largest rank of an adapter.
-
-    Attributes:
-        group_size: Of the base layer; 1 for a plain one.
-        rank_in_group: Likewise, 0.
-        qrep_active: Likewise, False.
     """
 
     def __init__(self, base_layer: ColumnParallelLinear, lora_config: LoRAConfig) -> None:
         super().__init__()
         self.base_layer = base_layer
         self.max_lora_rank = lora_config.max_lora_rank
-        self.group_size = int(getattr(base_layer, "group_size", 1))
-        self.rank_in_group = int(getattr(base_layer, "rank_in_group", 0))
-        self.qrep_active = bool(getattr(base_layer, "qrep_active", False))
         rows, columns = base_layer.output_size_per_partition, base_layer.input_size
-        dtype = base_layer.params_dtype
-        self.lora_a = Parameter(torch.zeros(self.max_lora_rank, columns, dtype=dtype), False)
-        self.lora_b = Parameter(torch.zeros(rows, self.max_lora_rank, dtype=dtype), False)
+        # Of every adapter that may come, so that a captured graph finds the next one here. No
+        # parameters: no checkpoint of the model holds them.
+        self.lora_a = torch.zeros(self.max_lora_rank, columns, dtype=base_layer.params_dtype)
+        self.lora_b = torch.zeros(rows, self.max_lora_rank, dtype=base_layer.params_dtype)
 
     @classmethod
     def can_replace_layer(cls, source_layer: nn.Module) -> bool:
@@ -52,9 +46,8 @@ class ColumnParallelLinearWithLoRA(nn.Module):
         Raises:
             ValueError: The adapter does not fit the layer.
         """
-        base, rank = self.base_layer, lora_a.shape[0]
-        fits = lora_a.shape[1:] == (base.input_size,) and lora_b.shape == (base.output_size, rank)
-        if not fits or rank > self.max_lora_rank:
+        base, rank = self.base_layer, min(lora_a.shape[0], self.max_lora_rank)
+        if (*lora_a.shape, *lora_b.shape) != (rank, base.input_size, base.output_size, rank):
             raise ValueError(
                 f"{base.prefix or 'the layer'}: an adapter of {tuple(lora_a.shape)} and "
                 f"{tuple(lora_b.shape)} does not fit {base.output_size} rows of "
@@ -62,13 +55,13 @@ class ColumnParallelLinearWithLoRA(nn.Module):
             )
         self.reset_lora()
         start, length = shard_range(base.output_size, base.tp_rank, base.tp_size, "rows of lora_b")
-        self.lora_a.data[:rank].copy_(lora_a)
-        self.lora_b.data[:, :rank].copy_(lora_b.narrow(0, start, length))
+        self.lora_a[:rank].copy_(lora_a)
+        self.lora_b[:, :rank].copy_(lora_b.narrow(0, start, length))
 
     def reset_lora(self) -> None:
         """Leave the base layer's output as it is."""
-        self.lora_a.data.zero_()
-        self.lora_b.data.zero_()
+        self.lora_a.zero_()
+        self.lora_b.zero_()
 
     def forward(
         self, input_: torch.Tensor
@@ -92,14 +85,9 @@ class ColumnParallelLinearWithLoRA(nn.Module):
 
     def forward_local(self, input_: torch.Tensor) -> torch.Tensor:
         """This rank's own columns of a group layer's output, with the adapter's added."""
-        start, length = shard_range(
-            self.base_layer.output_size_per_partition,
-            self.rank_in_group,
-            self.group_size,
-            "columns of the group output",
-        )
-        local: torch.Tensor = self.base_layer.forward_local(input_)  # type: ignore[operator]
-        rows = self.lora_b.narrow(0, start, length)
+        base: Any = self.base_layer
+        local: torch.Tensor = base.forward_local(input_)
+        rows = self.lora_b.chunk(base.group_size)[base.rank_in_group]
         return local + F.linear(F.linear(input_, self.lora_a), rows)
 
     def _local_view(self, out: torch.Tensor) -> torch.Tensor:

@@ -57,7 +57,7 @@ class PerTensorScaleParameter(BasevLLMParameter):
     """One scale or offset of the whole tensor, ``[1]``, the same on every rank."""
 
 
-class _ColumnvLLMParameter(BasevLLMParameter):
+class ColumnvLLMParameter(BasevLLMParameter):
     """A parameter sharded along ``output_dim``."""
 
     def __init__(self, data: torch.Tensor, *, output_dim: int, **kwargs: Any) -> None:
@@ -74,15 +74,11 @@ class _ColumnvLLMParameter(BasevLLMParameter):
         return loaded_weight.narrow(self.output_dim, start, length)
 
 
-class ModelWeightParameter(_ColumnvLLMParameter):
+class ModelWeightParameter(ColumnvLLMParameter):
     """A weight, ``[out, in]``."""
 
-    def __init__(self, data: torch.Tensor, *, input_dim: int, **kwargs: Any) -> None:
-        super().__init__(data, **kwargs)
-        self.input_dim = input_dim
 
-
-class ChannelQuantScaleParameter(_ColumnvLLMParameter):
+class ChannelQuantScaleParameter(ColumnvLLMParameter):
     """One scale for each output row, ``[out, 1]``."""
 
 
@@ -95,17 +91,4 @@ class BlockQuantScaleParameter(ModelWeightParameter):
 
 
 class PackedvLLMParameter(ModelWeightParameter):
-    """Several narrow numbers in each element.
-
-    Args:
-        data: See :class:`BasevLLMParameter`.
-        packed_dim: Axis along which they were packed.
-        packed_factor: Numbers of one element.
-    """
-
-    def __init__(
-        self, data: torch.Tensor, *, packed_dim: int, packed_factor: int, **kwargs: Any
-    ) -> None:
-        super().__init__(data, **kwargs)
-        self.packed_dim = packed_dim
-        self.packed_factor = packed_factor
+    """Several narrow numbers in each element."""

@@ -8,7 +8,7 @@ from hypothesis import given
 from fixtures import check, strategies
 from fixtures.clauses import clause
 from fixtures.programs import linear, lora
-from fixtures.programs.linear import LinearCase
+from fixtures.programs.linear import LinearCase, Returns
 from fixtures.programs.lora import AdapterCase
 from fixtures.subjects.api import Part, Subject
 
@@ -73,6 +73,20 @@ def test_local_view_is_the_plain_output_in_memory_of_its_own(
         )
 
 
+@clause("GRP-3", needs=(Part.GROUP_LINEAR, Part.LOCAL_PREFILL_PROJECTION))
+@given(case=strategies.linears(), returns=strategies.returns())
+def test_the_local_projection_is_the_plain_output(
+    subject: Subject, case: LinearCase, returns: Returns
+) -> None:
+    whole = case.expected(add_bias=not returns.skip_bias_add)
+    columns = case.output_size // case.layout.tp
+    projected = subject.run(case.layout, linear.project_locally, case, returns)
+    for rank, (local, plain) in enumerate(projected):
+        expected = whole[:, rank * columns : (rank + 1) * columns]
+        check.bounded(local, expected, f"local projection of rank {rank}")
+        check.agree(local, plain, expected, f"local projection and plain, rank {rank}")
+
+
 @clause("GRP-4", needs=(Part.GROUP_LINEAR,))
 @given(case=strategies.linears(layout=strategies.layouts().filter(lambda lay: lay.dcp == 1)))
 def test_a_group_of_one_is_the_plain_layer(subject: Subject, case: LinearCase) -> None:
@@ -86,6 +100,8 @@ def test_a_group_of_one_is_the_plain_layer(subject: Subject, case: LinearCase) -
         for name, parameter in one.parameters.items():
             check.bitwise(other.parameters[name], parameter, f"{name} of rank {rank}")
         check.bitwise(other.output, one.output, f"output of rank {rank}")
+        assert other.local is not None, f"rank {rank} has no local view"
+        check.bitwise(other.local.flatten(1), one.output, f"local view of rank {rank}")
 
 
 @clause("GRP-5", needs=(Part.GROUP_LINEAR,))
@@ -113,10 +129,10 @@ def test_one_checkpoint_serves_the_plain_and_the_group_layer(
 def test_an_adapter_on_the_plain_layer_is_applied(subject: Subject, case: AdapterCase) -> None:
     expected = case.expected()
     columns = case.linear.output_size // case.linear.layout.tp
-    for rank, output in enumerate(subject.run(case.linear.layout, lora.adapt, case, False)):
-        assert not isinstance(output, str), f"rank {rank} refuses: {output}"
+    for rank, adapted in enumerate(subject.run(case.linear.layout, lora.adapt, case, False)):
+        assert not isinstance(adapted, str), f"rank {rank} refuses: {adapted}"
         check.bounded(
-            output,
+            adapted.output,
             expected[:, rank * columns : (rank + 1) * columns],
             f"output of rank {rank} with its adapter",
         )
@@ -128,13 +144,35 @@ def test_an_adapter_on_the_group_layer_is_applied_or_refused(
     subject: Subject, case: AdapterCase
 ) -> None:
     expected, layout = case.expected(), case.linear.layout
-    columns = case.linear.output_size // layout.tp * layout.dcp
-    for rank, output in enumerate(subject.run(layout, lora.adapt, case, True)):
-        if isinstance(output, str):
+    columns = case.linear.output_size // layout.tp
+    for rank, adapted in enumerate(subject.run(layout, lora.adapt, case, True)):
+        if isinstance(adapted, str):
             continue
-        first = rank // layout.dcp * columns
+        first = rank // layout.dcp * layout.dcp * columns
         check.bounded(
-            output,
-            expected[:, first : first + columns],
+            adapted.output,
+            expected[:, first : first + layout.dcp * columns],
             f"group output of rank {rank} with its adapter",
+        )
+        check.bounded(
+            adapted.view,
+            expected[:, rank * columns : (rank + 1) * columns],
+            f"local view of rank {rank} with its adapter",
+        )
+
+
+@clause("GRP-6", needs=(Part.GROUP_LINEAR, Part.LOCAL_PREFILL_PROJECTION))
+@given(case=strategies.adapters())
+def test_an_adapter_on_the_group_layer_reaches_the_local_projection_or_is_refused(
+    subject: Subject, case: AdapterCase
+) -> None:
+    expected, layout = case.expected(), case.linear.layout
+    columns = case.linear.output_size // layout.tp
+    for rank, local in enumerate(subject.run(layout, lora.adapt_locally, case)):
+        if isinstance(local, str):
+            continue
+        check.bounded(
+            local,
+            expected[:, rank * columns : (rank + 1) * columns],
+            f"local projection of rank {rank} with its adapter",
         )

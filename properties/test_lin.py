@@ -11,7 +11,7 @@ from fixtures import check, strategies
 from fixtures.clauses import clause
 from fixtures.gate.profiles import examples
 from fixtures.programs import linear
-from fixtures.programs.linear import LinearCase
+from fixtures.programs.linear import LinearCase, Returns
 from fixtures.programs.refusals import Refusal
 from fixtures.quantization import Scheme
 from fixtures.strategies import Impossible, divisors
@@ -36,6 +36,24 @@ def test_without_overrides_a_rank_holds_its_own_shard(subject: Subject, case: Li
             expected[:, rank * columns : (rank + 1) * columns],
             f"output of rank {rank}",
         )
+
+
+@clause("LIN-1")
+@given(case=strategies.linears(), returns=strategies.returns())
+def test_a_layer_returns_what_it_is_asked_for(
+    subject: Subject, case: LinearCase, returns: Returns
+) -> None:
+    expected = case.expected(add_bias=not returns.skip_bias_add)
+    columns = case.output_size // case.layout.tp
+    returned = subject.run(case.layout, linear.returned, case, returns, False)
+    for rank, (output, bias) in enumerate(returned):
+        own = expected[:, rank * columns : (rank + 1) * columns]
+        check.bounded(output, own, f"output of rank {rank}")
+        if case.bias and returns.skip_bias_add and returns.return_bias:
+            assert bias is not None, f"rank {rank} neither adds nor returns its bias"
+            check.bitwise(bias, case.shard("bias", rank, case.layout.tp), f"bias of rank {rank}")
+        else:
+            assert bias is None, f"rank {rank} returns a bias"
 
 
 @clause("LIN-1", needs=(Part.TP_OVERRIDES,))

@@ -12,21 +12,21 @@ FP8 = torch.float8_e4m3fn
 FP8_MAX = torch.finfo(FP8).max
 INT8 = torch.iinfo(torch.int8)
 # Keeps the scale of a row of zeros a number that can be divided by.
-SMALLEST_SCALE = 1.0 / (FP8_MAX * 512.0)
+SMALLEST_SCALE = torch.finfo(torch.float32).tiny
 
 
 def _scale_of(x: torch.Tensor, largest: float) -> torch.Tensor:
-    """One scale for each last axis, ``[..., 1]``: its largest magnitude maps to ``largest``."""
-    return (x.abs().amax(-1, keepdim=True) / largest).clamp(min=SMALLEST_SCALE)
+    """One scale for each row, ``[rows, 1]``: its largest magnitude maps to ``largest``."""
+    return (x.abs().amax(1, keepdim=True) / largest).clamp(min=SMALLEST_SCALE)
 
 
 def round_to_fp8(x: torch.Tensor, scale: torch.Tensor | None = None) -> torch.Tensor:
     """Round to float8_e4m3fn times a scale.
 
     Args:
-        x: ``[..., in]``.
+        x: ``[rows, in]``.
         scale: ``[1]``, of every element; values beyond its range saturate. None takes one of
-            each last axis from the values themselves.
+            each row from the values themselves.
     """
     values = x.float()
     if scale is None:
@@ -36,8 +36,8 @@ def round_to_fp8(x: torch.Tensor, scale: torch.Tensor | None = None) -> torch.Te
 
 def round_groups_to_fp8(x: torch.Tensor, group_size: int) -> torch.Tensor:
     """Round to float8_e4m3fn, with a scale for each ``group_size`` inputs of each row."""
-    groups = x.float().split(group_size, dim=-1)
-    return torch.cat([round_to_fp8(group) for group in groups], dim=-1)
+    groups = x.float().split(group_size, dim=1)
+    return torch.cat([round_to_fp8(group) for group in groups], dim=1)
 
 
 def round_to_int8(
@@ -46,9 +46,9 @@ def round_to_int8(
     """Round to int8 times a scale, above an offset.
 
     Args:
-        x: ``[..., in]``.
+        x: ``[rows, in]``.
         scale: ``[1]``, of every element; values beyond its range saturate. None takes one of
-            each last axis from the values themselves.
+            each row from the values themselves.
         zero_point: ``[1]`` int8, the integer that stands for 0; None is 0.
     """
     values = x.float()

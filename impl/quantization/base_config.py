@@ -61,7 +61,7 @@ class LinearMethodBase(abc.ABC):
     def apply(
         self, layer: QuantizedLayer, x: torch.Tensor, bias: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """``x @ weight.T + bias`` in the dtype of ``x``: ``[..., in]`` to ``[..., out]``."""
+        """``x @ weight.T + bias`` in the dtype of ``x``: ``[rows, in]`` to ``[rows, out]``."""
 
     def apply_rows(
         self,
@@ -75,7 +75,7 @@ class LinearMethodBase(abc.ABC):
 
         Multiplies by the whole weight unless a scheme knows how to cut it.
         """
-        return self.apply(layer, x, bias).narrow(-1, start, length)
+        return self.apply(layer, x, bias).narrow(1, start, length)
 
     @abc.abstractmethod
     def dequantize(self, layer: QuantizedLayer, dtype: torch.dtype) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +22,7 @@ from impl.quantization.activations import FP8, round_to_fp8, round_to_int8
 from impl.quantization.base_config import LinearMethodBase, QuantizationConfig, QuantizedLayer
 
 NUM_BITS = 4
-PACK_FACTOR = 32 // NUM_BITS
+PACK_FACTOR = torch.iinfo(torch.int32).bits // NUM_BITS
 # Without offsets in the checkpoint the unsigned number that stands for 0.
 SYMMETRIC_ZERO = 1 << (NUM_BITS - 1)
 
@@ -66,9 +67,7 @@ class CompressedTensorsW8A8Fp8(LinearMethodBase):
         """Register ``weight`` ``[out, in]`` and ``weight_scale`` ``[out, 1]``."""
         rows, common = sum(output_partition_sizes), _common(layer, weight_loader)
         weight = torch.empty(rows, input_size_per_partition, dtype=FP8)
-        layer.register_parameter(
-            "weight", ModelWeightParameter(weight, output_dim=0, input_dim=1, **common)
-        )
+        layer.register_parameter("weight", ModelWeightParameter(weight, output_dim=0, **common))
         scale = torch.empty(rows, 1, dtype=torch.float32)
         layer.register_parameter(
             "weight_scale", ChannelQuantScaleParameter(scale, output_dim=0, **common)
@@ -115,9 +114,7 @@ class CompressedTensorsW8A8Int8(LinearMethodBase):
         """
         rows, common = sum(output_partition_sizes), _common(layer, weight_loader)
         weight = torch.empty(rows, input_size_per_partition, dtype=torch.int8)
-        layer.register_parameter(
-            "weight", ModelWeightParameter(weight, output_dim=0, input_dim=1, **common)
-        )
+        layer.register_parameter("weight", ModelWeightParameter(weight, output_dim=0, **common))
         scale = torch.empty(rows, 1, dtype=torch.float32)
         layer.register_parameter(
             "weight_scale", ChannelQuantScaleParameter(scale, output_dim=0, **common)
@@ -188,20 +185,17 @@ class CompressedTensorsWNA16(LinearMethodBase):
             ValueError: The inputs are no multiple of 8, or of group_size.
         """
         columns, rows = input_size_per_partition, sum(output_partition_sizes)
-        if columns % PACK_FACTOR or columns % self.group_size:
+        if columns % math.lcm(PACK_FACTOR, self.group_size):
             raise ValueError(
                 f"input size {columns} must be a multiple of {PACK_FACTOR}, the weights of one "
                 f"element, and of group_size {self.group_size}"
             )
         groups, common = columns // self.group_size, _common(layer, weight_loader)
-        matrix: dict[str, Any] = {"output_dim": 0, "input_dim": 1, **common}
+        matrix: dict[str, Any] = {"output_dim": 0, **common}
         layer.register_parameter(
             "weight_packed",
             PackedvLLMParameter(
-                torch.empty(rows, columns // PACK_FACTOR, dtype=torch.int32),
-                packed_dim=1,
-                packed_factor=PACK_FACTOR,
-                **matrix,
+                torch.empty(rows, columns // PACK_FACTOR, dtype=torch.int32), **matrix
             ),
         )
         scale = torch.empty(rows, groups, dtype=params_dtype)
@@ -212,10 +206,7 @@ class CompressedTensorsWNA16(LinearMethodBase):
             layer.register_parameter(
                 "weight_zero_point",
                 PackedvLLMParameter(
-                    torch.empty(-(-rows // PACK_FACTOR), groups, dtype=torch.int32),
-                    packed_dim=0,
-                    packed_factor=PACK_FACTOR,
-                    **matrix,
+                    torch.empty(-(-rows // PACK_FACTOR), groups, dtype=torch.int32), **matrix
                 ),
             )
 

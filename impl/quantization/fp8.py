@@ -90,9 +90,7 @@ class Fp8LinearMethod(LinearMethodBase):
             "tp_size": layer.tp_size,
         }
         weight = torch.empty(rows, input_size_per_partition, dtype=FP8)
-        layer.register_parameter(
-            "weight", ModelWeightParameter(weight, output_dim=0, input_dim=1, **common)
-        )
+        layer.register_parameter("weight", ModelWeightParameter(weight, output_dim=0, **common))
         if self.weight_block_size is None:
             scale = PerTensorScaleParameter(torch.empty(1, dtype=torch.float32), **common)
             layer.register_parameter("weight_scale", scale)
@@ -101,7 +99,7 @@ class Fp8LinearMethod(LinearMethodBase):
             blocks = torch.empty(-(-rows // block_n), -(-input_size_per_partition // block_k))
             layer.register_parameter(
                 "weight_scale_inv",
-                BlockQuantScaleParameter(blocks.float(), output_dim=0, input_dim=1, **common),
+                BlockQuantScaleParameter(blocks.float(), output_dim=0, **common),
             )
         if self.act_q_static:
             scale = PerTensorScaleParameter(torch.empty(1, dtype=torch.float32), **common)

@@ -29,7 +29,6 @@ class UnquantizedLinearMethod(LinearMethodBase):
             ModelWeightParameter(
                 torch.empty(rows, input_size_per_partition, dtype=params_dtype),
                 output_dim=0,
-                input_dim=1,
                 weight_loader=weight_loader,
                 tp_rank=layer.tp_rank,
                 tp_size=layer.tp_size,
