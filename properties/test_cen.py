@@ -28,6 +28,12 @@ def layers(draw: st.DrawFn) -> tuple[Layout, MLADims]:
     return layout, draw(strategies.mla_dims(layout.tp))
 
 
+def _known(subject: Subject, switches: tuple[Switch, ...]) -> tuple[Switch, ...]:
+    """Those that the subject has a place for."""
+    lacks_field = Part.CONFIG_FIELD in subject.lacks
+    return tuple(switch for switch in switches if switch[1] is None or not lacks_field)
+
+
 def _take(
     subject: Subject, env: str | None, config_field: bool | None
 ) -> tuple[Layout, list[Census]]:
@@ -41,10 +47,11 @@ def _take(
 
 
 @clause("CEN-1", needs=(Part.SWITCH,))
-@given(switch=st.sampled_from(ON))
+@given(data=st.data())
 def test_every_attention_class_replicates_where_the_switch_is_on(
-    subject: Subject, switch: Switch
+    subject: Subject, data: st.DataObject
 ) -> None:
+    switch = data.draw(st.sampled_from(_known(subject, ON)), label="switch")
     layout, by_rank = _take(subject, *switch)
     for rank, taken in enumerate(by_rank):
         ignoring = sorted(name for name, sizes in taken.sizes.items() if set(sizes) != {layout.dcp})
@@ -54,10 +61,11 @@ def test_every_attention_class_replicates_where_the_switch_is_on(
 
 
 @clause("CEN-2", needs=(Part.SWITCH,))
-@given(switch=st.sampled_from(OFF))
+@given(data=st.data())
 def test_no_attention_class_replicates_where_the_switch_is_off(
-    subject: Subject, switch: Switch
+    subject: Subject, data: st.DataObject
 ) -> None:
+    switch = data.draw(st.sampled_from(_known(subject, OFF)), label="switch")
     _, by_rank = _take(subject, *switch)
     for rank, taken in enumerate(by_rank):
         on = sorted(name for name, sizes in taken.sizes.items() if set(sizes) != {1})
@@ -65,8 +73,9 @@ def test_no_attention_class_replicates_where_the_switch_is_off(
 
 
 @clause("GRD-4", needs=(Part.SWITCH,))
-@given(switch=st.sampled_from(ON))
-def test_every_layer_of_a_model_decides_alike(subject: Subject, switch: Switch) -> None:
+@given(data=st.data())
+def test_every_layer_of_a_model_decides_alike(subject: Subject, data: st.DataObject) -> None:
+    switch = data.draw(st.sampled_from(_known(subject, ON)), label="switch")
     _, by_rank = _take(subject, *switch)
     for rank, taken in enumerate(by_rank):
         by_module: dict[str, set[int]] = {}
@@ -85,9 +94,10 @@ def test_a_deepseek_layer_is_replicated_exactly_when_the_switch_is_on(
 ) -> None:
     layout, dims = layer
     heads = dims.num_heads // layout.tp
-    by_rank = subject.run(layout, census.choose_each, dims, SETTINGS, q_lora)
+    settings = _known(subject, SETTINGS)
+    by_rank = subject.run(layout, census.choose_each, dims, settings, q_lora)
     for rank, choices in enumerate(by_rank):
-        for (env, config_field), choice in zip(SETTINGS, choices, strict=True):
+        for (env, config_field), choice in zip(settings, choices, strict=True):
             switched_on = env == "1" if env is not None else bool(config_field)
             replicated = switched_on and layout.dcp > 1
             expected = census.Choice(

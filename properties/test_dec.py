@@ -196,12 +196,19 @@ FP8_CASES = strategies.decode_cases(
 )
 
 
+def _served(subject: Subject, case: DecodeCase) -> DecodeCase:
+    """``case``, without its prefills where the subject has none."""
+    if Part.PREFILL not in subject.lacks:
+        return case
+    return dataclasses.replace(case, batch=dataclasses.replace(case.batch, prefills=()))
+
+
 @clause("DEC-11", needs=(Part.REPLICATED_DECODE, Part.FP8_CACHE))
 @given(case=FP8_CASES)
 def test_a_quantised_cache_is_attended_by_its_dequantised_values(
     subject: Subject, case: DecodeCase
 ) -> None:
-    _check_both_paths(subject, case)
+    _check_both_paths(subject, _served(subject, case))
 
 
 @clause("DEC-11", needs=(Part.REPLICATED_DECODE, Part.FP8_CACHE))
@@ -210,6 +217,7 @@ def test_the_backend_is_handed_the_groups_query_rounded_by_its_scale(
     subject: Subject, case: DecodeCase
 ) -> None:
     # A softmax forgives most of what is wrong with its scores; the query itself does not.
+    case = _served(subject, case)
     for rank, queries in enumerate(subject.run(case.layout, backend.handed_queries, case)):
         expected = backend.expected_queries(case, rank)
         for path, query in zip(("gather", "replicated"), queries, strict=True):
@@ -221,6 +229,7 @@ def test_the_backend_is_handed_the_groups_query_rounded_by_its_scale(
 def test_a_quantised_query_crosses_the_group_in_one_byte_a_number(
     subject: Subject, case: DecodeCase
 ) -> None:
+    case = _served(subject, case)
     heads = case.dims.num_heads // case.layout.tp
     assert case.fp8 is not None
     for rank, paths in enumerate(subject.run(case.layout, decode.both_paths, case)):

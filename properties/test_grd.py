@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,6 +23,13 @@ from fixtures.without_asserts import start_without_asserts
 KINDS = ("NotImplementedError", "ValueError")
 
 
+def _understood(subject: Subject, start: StartUp) -> StartUp:
+    """``start``, the switch turned in a place that the subject has."""
+    if Part.CONFIG_FIELD not in subject.lacks:
+        return start
+    return dataclasses.replace(start, options=start.options.switched_by_environment())
+
+
 @clause("GRD-1", needs=(Part.SWITCH,))
 @pytest.mark.parametrize("obstacle", [pytest.param(one, id=one.name) for one in Obstacle])
 @settings(max_examples=examples(0.5))
@@ -29,6 +38,7 @@ def test_what_is_not_supported_is_refused_before_anything_is_allocated(
     subject: Subject, obstacle: Obstacle, data: st.DataObject
 ) -> None:
     start = data.draw(strategies.obstructed_start_ups(obstacle), label="start-up")
+    start = _understood(subject, start)
     assert obstacles(start) == {obstacle}
     for rank, started in enumerate(subject.run(start.layout, guards.start, start)):
         assert started.refusal is not None, f"rank {rank} starts, although {obstacle}"
@@ -48,6 +58,7 @@ def test_what_is_not_supported_is_refused_before_anything_is_allocated(
 def test_nothing_but_a_real_guard_refuses_without_assertions(
     subject: Subject, starts: tuple[StartUp, ...]
 ) -> None:
+    starts = tuple(_understood(subject, start) for start in starts)
     outcomes = start_without_asserts(subject.name, starts)
     for start, obstacle, by_rank in zip(starts, Obstacle, outcomes, strict=True):
         for rank, started in enumerate(by_rank):
@@ -60,6 +71,7 @@ def test_nothing_but_a_real_guard_refuses_without_assertions(
 
 def _check_starts(subject: Subject, start: StartUp) -> None:
     assert not obstacles(start)
+    start = _understood(subject, start)
     expected = start.layout.dcp if start.replicated else 1
     for rank, started in enumerate(subject.run(start.layout, guards.start, start)):
         assert started.refusal is None, f"rank {rank} refuses with {started.refusal}"

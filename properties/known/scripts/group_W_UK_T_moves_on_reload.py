@@ -48,7 +48,7 @@ group = SimpleNamespace(all_gather=lambda tensor, dim: torch.cat([tensor, tensor
 
 def process() -> dict[str, torch.Tensor]:
     with (
-        mock.patch.object(mla_attention, "get_dcp_group", lambda: group),
+        mock.patch.object(mla_attention, "get_dcp_group", return_value=group),
         mock.patch.object(mla_attention, "set_default_quant_scales", mock.Mock(), create=True),
     ):
         MLAAttention.process_weights_after_loading(layer, torch.float32)
