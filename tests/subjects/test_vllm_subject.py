@@ -73,10 +73,18 @@ def test_builds_of_tried_releases_are_accepted() -> None:
 OLDEST = Version("0.26.0")
 
 
-def test_releases_before_replication_lack_its_parts_alone() -> None:
+def test_older_releases_lack_what_came_later_alone() -> None:
     always = {Part.LOCAL_PREFILL_PROJECTION, Part.SMALL_WORKSPACE_REFUSED, Part.COMPILED_LAYER}
-    assert set(vllm.lacking_parts(Version("0.27.1"))) == always
+    for version, lacking in (
+        ("0.32.0", set()),
+        ("0.29.0", set()),
+        ("0.28.0", {Part.PREFILL}),
+        ("0.27.1", {Part.PREFILL, Part.CONFIG_FIELD}),
+    ):
+        assert set(vllm.lacking_parts(Version(version))) == always | lacking
     assert set(vllm.lacking_parts(OLDEST)) == always | {
+        Part.PREFILL,
+        Part.CONFIG_FIELD,
         Part.TP_OVERRIDES,
         Part.GROUP_LINEAR,
         Part.REPLICATED_DECODE,
