@@ -24,8 +24,8 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-@pytest.mark.parametrize("rendezvous", ["static", "c10d"])
-def test_two_agents(rendezvous: str) -> None:
+def on_two_agents(rendezvous: str, *arguments: str) -> list[str]:
+    """Outputs of two agents of two ranks each, rank 0 of which ran pytest with success."""
     port = free_port()
     agents = []
     for node in range(2):
@@ -35,33 +35,17 @@ def test_two_agents(rendezvous: str) -> None:
             else ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}",
                   "--rdzv-conf", f"is_host={int(node == 0)}", "--local-addr", "127.0.0.1"]
         )  # fmt: skip
+        command = [
+            *(sys.executable, "-m", "torch.distributed.run", "--nnodes", "2"),
+            *("--nproc-per-node", "2", "--node-rank", str(node), *where),
+            *("-m", "fixtures.worlds.launched", "-q", "-p", "no:cacheprovider", *arguments),
+        ]
+        environment = {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "WORLDS_TIMEOUT": "4"}
         agents.append(
             subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "torch.distributed.run",
-                    "--nnodes",
-                    "2",
-                    "--nproc-per-node",
-                    "2",
-                    "--node-rank",
-                    str(node),
-                    *where,
-                    "-m",
-                    "fixtures.worlds.launched",
-                    "-q",
-                    "-p",
-                    "no:cacheprovider",
-                    "tests/worlds/launched_checks.py",
-                ],
+                command,
                 cwd=ROOT,
-                env={
-                    **os.environ,
-                    "GLOO_SOCKET_IFNAME": "lo",
-                    "OMP_NUM_THREADS": "1",
-                    "WORLDS_TIMEOUT": "4",
-                },
+                env={**os.environ, **environment},
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,
@@ -69,11 +53,26 @@ def test_two_agents(rendezvous: str) -> None:
         )
     outputs = [agent.communicate(timeout=600)[0] for agent in agents]
     assert [agent.returncode for agent in agents] == [0, 0], "\n".join(outputs)
+    return outputs
+
+
+@pytest.mark.parametrize("rendezvous", ["static", "c10d"])
+def test_two_agents(rendezvous: str) -> None:
+    outputs = on_two_agents(rendezvous, "tests/worlds/launched_checks.py")
     assert sum("12 passed" in output for output in outputs) == 1, "\n".join(outputs)
 
 
+def test_a_property_on_two_agents() -> None:
+    """On layouts of the ranks that there are, and no others."""
+    property_ = (
+        "properties/test_mrg.py::test_any_partition_of_the_keys_merges_to_attention_over_all"
+    )
+    outputs = on_two_agents("static", property_, "--world", "launched", "-p", "no:xdist")
+    assert sum("1 passed" in output for output in outputs) == 1, "\n".join(outputs)
+
+
 def test_there_is_no_launched_world_without_torchrun() -> None:
-    with pytest.raises(RuntimeError, match="torchrun"):
+    with pytest.raises(ValueError, match="torchrun"):
         launched_world(4)
 
 
