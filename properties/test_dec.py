@@ -307,7 +307,7 @@ def process_subject(subject: Subject) -> Iterator[Subject]:
 PAIRS = strategies.module_cases(layout=strategies.layouts(tp_sizes=(2,), min_dcp=2))
 
 
-@clause("DEC-9", needs=(Part.ATTENTION_OPERATOR,))
+@clause("DEC-9", needs=(Part.ATTENTION_OPERATOR, Part.PREFILL))
 @given(case=PAIRS)
 @settings(max_examples=examples(0.1))
 def test_the_operator_that_carries_the_replicated_query_passes_opcheck(
