@@ -10,7 +10,7 @@ from torch import nn
 from impl.backends.torch_mla import TorchMLAImpl
 from impl.config import CacheConfig
 from impl.forward_context import get_forward_context
-from impl.linear import ColumnParallelLinear, DCPGroupColumnParallelLinear
+from impl.linear import ColumnParallelLinear
 from impl.mla_attention import MLAAttention
 
 
@@ -159,11 +159,12 @@ class MultiHeadLatentAttentionWrapper(nn.Module):
         rows = hidden_states.shape[0]
         projection = self._query_projection
         if self.dcp_q_replicate:
-            assert isinstance(projection, DCPGroupColumnParallelLinear)
             split = self._rows_for_the_group(rows)
             parts = [(slice(split), projection(query_input[:split])[0])]
             if split < rows:
-                parts.append((slice(split, None), projection.forward_local(query_input[split:])))
+                # Of the group layer, or of an adapter around it.
+                local = projection.forward_local(query_input[split:])  # type: ignore[operator]
+                parts.append((slice(split, None), local))
         else:
             parts = [(slice(None), projection(query_input)[0])]
         queries, keys = [], []

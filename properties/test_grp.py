@@ -124,7 +124,7 @@ def test_one_checkpoint_serves_the_plain_and_the_group_layer(
             assert whole == on_disk, f"shapes on disk of rank {rank}: {whole}, not {on_disk}"
 
 
-@clause("GRP-6")
+@clause("GRP-6", needs=(Part.ADAPTERS,))
 @given(case=strategies.adapters())
 def test_an_adapter_on_the_plain_layer_is_applied(subject: Subject, case: AdapterCase) -> None:
     expected = case.expected()

@@ -76,9 +76,10 @@ def test_an_lse_to_base_2_merges_as_one_to_base_e(
     results = subject.run(case.layout, merge.merge_partials, case, transport, False)
     for rank, merged in enumerate(results):
         heads = _own_heads(case, rank, transport)
-        check.bounded(merged[0], out[:, heads], f"output merged in base 2 on rank {rank}")
+        where = f"merged by {transport} on rank {rank}, in base 2"
+        check.bounded(merged[0], out[:, heads], f"output {where}")
         in_base_2 = lse[:, heads].scaled(1 / LN_2).rounded(torch.float32)
-        check.bounded(merged[1], in_base_2, f"LSE merged in base 2 on rank {rank}")
+        check.bounded(merged[1], in_base_2, f"LSE {where}")
 
 
 @clause("MRG-2", "MRG-5", needs=(Part.GATHER_DECODE,))

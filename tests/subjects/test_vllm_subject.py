@@ -79,12 +79,13 @@ def test_older_releases_lack_what_came_later_alone() -> None:
         ("0.32.0", set()),
         ("0.29.0", set()),
         ("0.28.0", {Part.PREFILL}),
-        ("0.27.1", {Part.PREFILL, Part.CONFIG_FIELD}),
+        ("0.27.1", {Part.PREFILL, Part.CONFIG_FIELD, Part.ADAPTERS}),
     ):
         assert set(vllm.lacking_parts(Version(version))) == always | lacking
     assert set(vllm.lacking_parts(OLDEST)) == always | {
         Part.PREFILL,
         Part.CONFIG_FIELD,
+        Part.ADAPTERS,
         Part.TP_OVERRIDES,
         Part.GROUP_LINEAR,
         Part.REPLICATED_DECODE,
