@@ -27,6 +27,7 @@ def _own_heads(case: MergeCase, rank: int, transport: str) -> slice:
 def _check_merge(
     subject: Subject, case: MergeCase, transport: str, expected: tuple[Bounded, Bounded]
 ) -> Merged:
+    case = _understood(subject, case)
     results = subject.run(case.layout, merge.merge_partials, case, transport)
     for rank, (out, lse) in enumerate(results):
         heads = _own_heads(case, rank, transport)
@@ -180,6 +181,7 @@ def test_the_order_of_the_ranks_changes_nothing(
 @clause("MRG-6", needs=(Part.MERGE,))
 @given(case=strategies.merge_cases(empties=tuple(EmptyShard)))
 def test_every_rank_agrees_on_the_merged_lse(subject: Subject, case: MergeCase) -> None:
+    case = _understood(subject, case)
     results = subject.run(case.layout, merge.merge_partials, case, "ag_ar")
     for rank, (_, lse) in enumerate(results):
         check.bitwise(lse, results[0][1], f"merged LSE on rank {rank}, against rank 0")
