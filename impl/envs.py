@@ -6,8 +6,8 @@ import os
 
 VLLM_DCP_Q_REPLICATE = "VLLM_DCP_Q_REPLICATE"
 
-_TRUE = frozenset({"1", "true", "on", "yes"})
-_FALSE = frozenset({"0", "false", "off", "no"})
+_TRUE = frozenset({"1", "true", "on"})
+_FALSE = frozenset({"0", "false", "off"})
 
 
 def raw() -> str:
@@ -34,7 +34,7 @@ def dcp_q_replicate() -> bool | None:
     if word in _FALSE:
         return False
     raise ValueError(
-        f"{VLLM_DCP_Q_REPLICATE} is {text!r}, which is no boolean: set it to 1, true, yes or "
-        "on to replicate the MLA query projection within each DCP group, to 0, false, no or "
-        "off to all-gather the query, or unset it to follow the configuration"
+        f"{VLLM_DCP_Q_REPLICATE} is {text!r}, which is no boolean: set it to 1, true or on to "
+        "replicate the MLA query projection within each DCP group, to 0, false or off to "
+        "all-gather the query, or unset it to follow the configuration"
     )

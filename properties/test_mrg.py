@@ -24,6 +24,13 @@ def _own_heads(case: MergeCase, rank: int, transport: str) -> slice:
     return slice(None) if transport == "ag_ar" else case.heads_of(rank, case.layout)
 
 
+def _understood(subject: Subject, case: MergeCase) -> MergeCase:
+    """``case``, its empty shards marked in a way that the subject knows."""
+    if case.empty is EmptyShard.MASKED and Part.EMPTY_SHARD_MASK in subject.lacks:
+        return dataclasses.replace(case, empty=EmptyShard.MINUS_INF)
+    return case
+
+
 def _check_merge(
     subject: Subject, case: MergeCase, transport: str, expected: tuple[Bounded, Bounded]
 ) -> Merged:

@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
+from typing import Any
 
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fixtures import check, strategies
+from fixtures import check, pinned, strategies
+from fixtures.bounds import Bounded
 from fixtures.clauses import clause
 from fixtures.gate.profiles import examples
 from fixtures.layout import Layout
 from fixtures.programs import backend, decode, own_kernels
 from fixtures.programs.decode import DecodeCase
-from fixtures.programs.merge import MergeCase
+from fixtures.programs.merge import LN_2, EmptyShard, MergeCase
 from fixtures.subjects.api import Part, Subject
 
 # An interpreted kernel takes up to seconds an example.
 FEW = settings(max_examples=examples(0.05))
+# A merge alone takes tenths of one.
+FEW_MERGES = settings(max_examples=examples(0.2))
 
 POWERS_OF_TWO = strategies.layouts(tp_sizes=(2, 4), min_dcp=2, interleaves=(1, 2, 16))
 OTHERS = strategies.layouts(tp_sizes=(3, 6), min_dcp=3, interleaves=(1, 2))
+MARKED = (EmptyShard.MINUS_INF, EmptyShard.NAN, EmptyShard.PLUS_INF)
 
 
 def _draw_case(
@@ -58,18 +64,136 @@ def test_own_kernels_decode_for_groups_that_are_no_power_of_two(
     _check_both_paths(subject, _draw_case(subject, draw, OTHERS))
 
 
-@clause("MRG-1", "MRG-3", needs=(Part.OWN_MERGE_KERNELS,))
-@FEW
-@given(case=strategies.merge_cases(layout=POWERS_OF_TWO, dtypes=("float32", "float16")))
-def test_own_kernels_merge_any_partition(subject: Subject, case: MergeCase) -> None:
-    # Triton reads head_dim numbers at once, and wants a power of 2.
-    case = dataclasses.replace(case, head_dim=8)
+def _fitting(case: MergeCase) -> MergeCase:
+    """``case`` of as many numbers a head as Triton reads at once, which is a power of 2."""
+    return dataclasses.replace(case, head_dim=8)
+
+
+def _merge_cases(
+    dtypes: Sequence[str] = ("float32", "float16"), **options: Any
+) -> st.SearchStrategy[MergeCase]:
+    # Triton's interpreter gets bfloat16 wrong.
+    return strategies.merge_cases(layout=POWERS_OF_TWO, dtypes=dtypes, **options).map(_fitting)
+
+
+def _check_merge(
+    subject: Subject,
+    case: MergeCase,
+    transport: str,
+    expected: tuple[Bounded, Bounded],
+    is_lse_base_on_e: bool = True,
+) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    results = subject.run(
+        case.layout,
+        own_kernels.merge_partials,
+        case,
+        subject.own_kernels,
+        transport,
+        is_lse_base_on_e,
+    )
+    for rank, (out, lse) in enumerate(results):
+        heads = slice(None) if transport == "ag_ar" else case.heads_of(rank, case.layout)
+        check.bounded(out, expected[0][:, heads], f"output merged by {transport} on rank {rank}")
+        check.bounded(lse, expected[1][:, heads], f"LSE merged by {transport} on rank {rank}")
+        assert lse.dtype == torch.float32, f"LSE merged by {transport} is {lse.dtype}"
+    return results
+
+
+@clause("MRG-1", needs=(Part.OWN_MERGE_KERNELS,))
+@FEW_MERGES
+@given(case=_merge_cases(min_keys=1), transport=strategies.merge_transports())
+def test_own_kernels_merge_any_partition(subject: Subject, case: MergeCase, transport: str) -> None:
+    _check_merge(subject, case, transport, case.expected())
+
+
+@clause("MRG-2", needs=(Part.OWN_MERGE_KERNELS,))
+@FEW_MERGES
+@given(case=_merge_cases(), transport=strategies.merge_transports())
+@example(case=_fitting(pinned.UNEVEN_SHARDS), transport="ag_rs")
+@example(case=_fitting(pinned.UNEVEN_SHARDS), transport="a2a")
+def test_own_kernels_merge_an_lse_to_base_2_as_one_to_base_e(
+    subject: Subject, case: MergeCase, transport: str
+) -> None:
     out, lse = case.expected()
-    merged = subject.run(case.layout, own_kernels.merge_partials, case, subject.own_kernels)
-    for rank, (merged_out, merged_lse) in enumerate(merged):
+    in_base_2 = lse.scaled(1 / LN_2).rounded(torch.float32)
+    _check_merge(subject, case, transport, (out, in_base_2), is_lse_base_on_e=False)
+
+
+def _check_empty_shards(subject: Subject, case: MergeCase, transport: str) -> None:
+    emptied = dataclasses.replace(case, owners=(*case.owners, ()))
+    merged = _check_merge(subject, emptied, transport, emptied.expected())
+    for rank, (out, lse) in enumerate(merged):
+        zeros, minus_inf = torch.zeros_like(out[-1]), torch.full_like(lse[-1], -torch.inf)
+        check.bitwise(out[-1], zeros, f"row without any keys on rank {rank}")
+        check.bitwise(lse[-1], minus_inf, f"LSE without any keys on rank {rank}")
+
+
+@clause("MRG-3", needs=(Part.OWN_MERGE_KERNELS,))
+@FEW_MERGES
+@given(case=_merge_cases(empties=MARKED), transport=strategies.merge_transports())
+@example(case=_fitting(pinned.UNWRITTEN_LSE), transport="ag_rs")
+@example(case=_fitting(pinned.UNWRITTEN_LSE), transport="a2a")
+@example(case=_fitting(pinned.PLUS_INF_LSE), transport="ag_rs")
+@example(case=_fitting(pinned.PLUS_INF_LSE), transport="a2a")
+def test_own_kernels_let_a_rank_without_keys_contribute_nothing(
+    subject: Subject, case: MergeCase, transport: str
+) -> None:
+    _check_empty_shards(subject, case, transport)
+
+
+@clause("MRG-3", needs=(Part.OWN_MERGE_KERNELS, Part.EMPTY_SHARD_MASK))
+@FEW_MERGES
+@given(case=_merge_cases(empties=(EmptyShard.MASKED,)), transport=strategies.merge_transports())
+@example(case=_fitting(pinned.KEYS_ON_ONE_RANK), transport="ag_rs")
+@example(case=_fitting(pinned.KEYS_ON_ONE_RANK), transport="a2a")
+def test_own_kernels_mask_shards_without_keys_by_their_lengths(
+    subject: Subject, case: MergeCase, transport: str
+) -> None:
+    _check_empty_shards(subject, case, transport)
+
+
+@clause("MRG-4", needs=(Part.OWN_MERGE_KERNELS,))
+@FEW_MERGES
+@given(case=_merge_cases(empties=MARKED))
+def test_own_kernels_leave_each_rank_its_own_heads_by_every_transport(
+    subject: Subject, case: MergeCase
+) -> None:
+    expected = case.expected()
+    reference, a2a, ag_ar = (
+        _check_merge(subject, case, transport, expected) for transport in ("ag_rs", "a2a", "ag_ar")
+    )
+    for rank, (out, _) in enumerate(reference):
         heads = case.heads_of(rank, case.layout)
-        check.bounded(merged_out, out[:, heads], f"merged output of rank {rank}")
-        check.bounded(merged_lse, lse[:, heads], f"merged LSE of rank {rank}")
+        for name, other in (("a2a", a2a[rank][0]), ("ag_ar", ag_ar[rank][0][:, heads])):
+            check.agree(other, out, expected[0][:, heads], f"{name} and ag_rs on rank {rank}")
+
+
+@clause("MRG-5", needs=(Part.OWN_MERGE_KERNELS,))
+@given(
+    case=_merge_cases(
+        score_scales=(1.0, 1e2, 1e4, 1e30),
+        score_levels=(0.0, 1e3, -1e4, 6e4, 1e8, -1e30),
+    ),
+    transport=strategies.merge_transports(),
+)
+def test_own_kernels_keep_the_dominant_terms_of_scores_of_any_magnitude(
+    subject: Subject, case: MergeCase, transport: str
+) -> None:
+    _check_merge(subject, case, transport, case.merged())
+
+
+# Where the merged LSE is rounded before it weighs the shards, float16 outputs hide it: what is
+# left to see is whether an exponential overflows or vanishes.
+@clause("MRG-5", needs=(Part.OWN_MERGE_KERNELS,))
+@FEW_MERGES
+@given(
+    case=_merge_cases(dtypes=("float16",), min_keys=1, score_levels=(200.0, -200.0)),
+    transport=strategies.merge_transports(),
+)
+def test_own_kernels_merge_scores_beyond_the_range_of_an_exponential(
+    subject: Subject, case: MergeCase, transport: str
+) -> None:
+    _check_merge(subject, case, transport, case.merged())
 
 
 @clause("MRG-5", needs=(Part.OWN_DECODE_KERNELS,))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from fixtures.gate import known
 from tests.plugin.conftest import Gate
 
 PROPERTIES = """
@@ -86,6 +87,35 @@ def test_an_entry_that_does_not_fail_any_more_fails_the_run(listed: Gate) -> Non
     assert run.clause("LIN-2")["verdict"] == "pass"
     assert "LIN-2 does not fail as listed any more" in run.output
     assert len(run.verdicts["complaints"]) == 1
+
+
+def test_an_entry_that_another_shields_is_stale(
+    listed: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both speak of one clause, which goes on to fail as one of them says."""
+    monkeypatch.setenv("BUG", "shard 1 of the bias is wrong")
+    entry = ENTRY.format(target='clause = "LIN-2"')
+    listed.write("known/nothing-1.0.toml", entry + entry.replace("of the bias", "of the scale"))
+    run = listed.run("-k", "test_fails", ".")
+
+    assert run.code == 1
+    assert run.clause("LIN-2")["verdict"] == "known"
+    [complaint] = run.verdicts["complaints"]
+    assert "of the scale" in complaint
+
+
+def test_a_build_between_releases_has_the_list_of_the_one_before(gate: Gate) -> None:
+    lists = gate.folder / "lists"
+    lists.mkdir()
+    for version in ("0.9.0", "0.31.0", "0.33.0"):
+        (lists / f"vllm-{version}.toml").touch()
+    for version, expected in (
+        ("0.31.0+cpu", "0.31.0"),
+        ("0.32.1rc0.dev5+g12ab34c", "0.31.0"),
+        ("0.34.0", "0.33.0"),
+        ("0.8.0", "0.8.0"),
+    ):
+        assert known.path_of(lists, "vllm", version).name == f"vllm-{expected}.toml"
 
 
 def test_an_entry_is_not_stale_because_its_test_was_not_selected(listed: Gate) -> None:

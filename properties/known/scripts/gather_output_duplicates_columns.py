@@ -17,7 +17,6 @@ import torch
 from vllm.config import VllmConfig, set_current_vllm_config
 from vllm.model_executor.layers import linear
 
-PARAMETER = "vllm.model_executor.parameter.get_tensor_model_parallel"
 TP, SHARDS, ROWS, COLUMNS = 4, 2, 8, 3
 weight = torch.arange(ROWS * COLUMNS, dtype=torch.float32).view(ROWS, COLUMNS)
 x = torch.ones(1, COLUMNS)
