@@ -20,9 +20,8 @@ from fixtures.programs.decode import DecodeCase
 from fixtures.programs.merge import LN_2, EmptyShard, MergeCase
 from fixtures.subjects.api import Part, Subject
 
-# An interpreted kernel takes up to seconds an example.
+# An interpreted decode takes up to seconds an example, a merge tenths of one.
 FEW = settings(max_examples=examples(0.05))
-# A merge alone takes tenths of one.
 FEW_MERGES = settings(max_examples=examples(0.2))
 
 POWERS_OF_TWO = strategies.layouts(tp_sizes=(2, 4), min_dcp=2, interleaves=(1, 2, 16))
