@@ -91,6 +91,13 @@ def test_what_is_supported_starts_as_the_switch_says(
 
 @clause("GRD-2", needs=(Part.SWITCH,))
 @settings(max_examples=examples(0.3))
+@given(start=strategies.ragged_start_ups())
+def test_blocks_that_reach_beyond_kv_b_proj_are_supported(subject: Subject, start: StartUp) -> None:
+    _check_starts(subject, start)
+
+
+@clause("GRD-2", needs=(Part.SWITCH,))
+@settings(max_examples=examples(0.3))
 @given(start=strategies.padded_start_ups())
 def test_padding_to_the_heads_of_the_group_is_supported(subject: Subject, start: StartUp) -> None:
     _check_starts(subject, start)
