@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -82,6 +83,13 @@ def test_whoever_holds_a_function_calls_the_edited_code(module: ModuleType) -> N
     assert box.size == 4
     assert box.twice() == 5
     assert Path(module.__file__ or "").read_text() == before
+
+
+def test_the_source_of_an_edited_function_is_the_edited_one(module: ModuleType) -> None:
+    text = TEXT.replace("    return x + STEP\n\n\n@", "    y = x\n    return y - STEP\n\n\n@")
+    seed_loaded(edited_functions({"seedling.box": text}))
+    assert inspect.getsource(module.plus) == "def plus(x):\n    y = x\n    return y - STEP\n"
+    assert inspect.getsource(module.Box.make).endswith("return Box()\n")
 
 
 @pytest.mark.parametrize(

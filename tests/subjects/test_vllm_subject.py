@@ -76,16 +76,16 @@ OLDEST = Version("0.26.0")
 
 def test_older_releases_lack_what_came_later_alone() -> None:
     always = {Part.LOCAL_PREFILL_PROJECTION, Part.SMALL_WORKSPACE_REFUSED, Part.COMPILED_LAYER}
-    before_28 = {Part.CONFIG_FIELD, Part.ADAPTERS, Part.EMPTY_SHARD_MASK}
+    before_29 = {Part.PREFILL, Part.CONFIG_FIELD}
+    before_28 = before_29 | {Part.ADAPTERS, Part.EMPTY_SHARD_MASK}
     for version, lacking in (
         ("0.32.0", set()),
         ("0.29.0", set()),
-        ("0.28.0", {Part.PREFILL}),
-        ("0.27.1", {Part.PREFILL, *before_28}),
+        ("0.28.0", before_29),
+        ("0.27.1", before_28),
     ):
         assert set(vllm.lacking_parts(Version(version))) == always | lacking
     assert set(vllm.lacking_parts(OLDEST)) == always | before_28 | {
-        Part.PREFILL,
         Part.TP_OVERRIDES,
         Part.GROUP_LINEAR,
         Part.REPLICATED_DECODE,
