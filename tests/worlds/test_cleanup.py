@@ -15,10 +15,13 @@ ROOT = Path(__file__).parents[2]
 _SECONDS = 60
 
 SCRIPT = """
-    import os, sys, time
+    import os, signal, sys, time
     from fixtures.worlds.nursery import zygote_for
     from fixtures.worlds.processes import ProcessWorld
     from tests.worlds import programs
+
+    # A shell's background jobs, and what they start, ignore Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def main(how):
         world = ProcessWorld(3, timeout=1000)
