@@ -159,7 +159,7 @@ def _check_gathered(case: LinearCase, outputs: list[torch.Tensor | Refusal]) -> 
             check.bounded(output, case.expected(), f"gathered output of rank {rank}")
 
 
-@clause("LIN-4")
+@clause("LIN-4", needs=(Part.TP_OVERRIDES,))
 @given(case=strategies.linears())
 def test_the_plain_layer_gathers_the_whole_output(subject: Subject, case: LinearCase) -> None:
     outputs = subject.run(case.layout, linear.gather_output, case, 1, case.layout.tp)
