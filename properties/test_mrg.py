@@ -20,10 +20,6 @@ REPLICABLE = strategies.layouts(min_dcp=2, interleaves=strategies.INTERLEAVES)
 Merged = list[tuple[torch.Tensor, torch.Tensor]]
 
 
-def _own_heads(case: MergeCase, rank: int, transport: str) -> slice:
-    return slice(None) if transport == "ag_ar" else case.heads_of(rank, case.layout)
-
-
 def _understood(subject: Subject, case: MergeCase) -> MergeCase:
     """``case``, its empty shards marked in a way that the subject knows."""
     if case.empty is EmptyShard.MASKED and Part.EMPTY_SHARD_MASK in subject.lacks:
@@ -36,11 +32,7 @@ def _check_merge(
 ) -> Merged:
     case = _understood(subject, case)
     results = subject.run(case.layout, merge.merge_partials, case, transport)
-    for rank, (out, lse) in enumerate(results):
-        heads = _own_heads(case, rank, transport)
-        check.bounded(out, expected[0][:, heads], f"output merged by {transport} on rank {rank}")
-        check.bounded(lse, expected[1][:, heads], f"LSE merged by {transport} on rank {rank}")
-        assert lse.dtype == torch.float32, f"LSE merged by {transport} is {lse.dtype}"
+    merge.check_merged(case, transport, results, expected)
     return results
 
 
@@ -83,7 +75,7 @@ def test_an_lse_to_base_2_merges_as_one_to_base_e(
     out, lse = case.expected()
     results = subject.run(case.layout, merge.merge_partials, case, transport, False)
     for rank, merged in enumerate(results):
-        heads = _own_heads(case, rank, transport)
+        heads = case.heads_left_by(transport, rank)
         where = f"merged by {transport} on rank {rank}, in base 2"
         check.bounded(merged[0], out[:, heads], f"output {where}")
         in_base_2 = lse[:, heads].scaled(1 / LN_2).rounded(torch.float32)
@@ -181,7 +173,7 @@ def test_the_order_of_the_ranks_changes_nothing(
     for rank, (one, other) in enumerate(
         zip(results, _check_merge(subject, shuffled, transport, expected), strict=True)
     ):
-        heads = _own_heads(case, rank, transport)
+        heads = case.heads_left_by(transport, rank)
         check.agree(one[0], other[0], expected[0][:, heads], f"reordered ranks, rank {rank}")
 
 

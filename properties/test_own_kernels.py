@@ -15,7 +15,7 @@ from fixtures.bounds import Bounded
 from fixtures.clauses import clause
 from fixtures.gate.profiles import examples
 from fixtures.layout import Layout
-from fixtures.programs import backend, decode, own_kernels
+from fixtures.programs import backend, decode, merge
 from fixtures.programs.decode import DecodeCase
 from fixtures.programs.merge import LN_2, EmptyShard, MergeCase
 from fixtures.subjects.api import Part, Subject
@@ -84,17 +84,13 @@ def _check_merge(
 ) -> list[tuple[torch.Tensor, torch.Tensor]]:
     results = subject.run(
         case.layout,
-        own_kernels.merge_partials,
+        merge.merge_by_kernels,
         case,
         subject.own_kernels,
         transport,
         is_lse_base_on_e,
     )
-    for rank, (out, lse) in enumerate(results):
-        heads = slice(None) if transport == "ag_ar" else case.heads_of(rank, case.layout)
-        check.bounded(out, expected[0][:, heads], f"output merged by {transport} on rank {rank}")
-        check.bounded(lse, expected[1][:, heads], f"LSE merged by {transport} on rank {rank}")
-        assert lse.dtype == torch.float32, f"LSE merged by {transport} is {lse.dtype}"
+    merge.check_merged(case, transport, results, expected)
     return results
 
 
