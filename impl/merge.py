@@ -97,10 +97,8 @@ def _gather_and_weigh(
     return weighted.to(cp_attn_out.dtype), merged
 
 
-def _heads_of_this_rank(
-    tensor: torch.Tensor, cp_group: GroupCoordinator, dim: int = 1
-) -> torch.Tensor:
-    return tensor.chunk(cp_group.world_size, dim=dim)[cp_group.rank_in_group]
+def _heads_of_this_rank(tensor: torch.Tensor, cp_group: GroupCoordinator) -> torch.Tensor:
+    return tensor.chunk(cp_group.world_size, dim=1)[cp_group.rank_in_group]
 
 
 def cp_lse_ag_out_rs(

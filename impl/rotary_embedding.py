@@ -7,13 +7,12 @@ from torch import nn
 
 
 class RotaryEmbedding(nn.Module):
-    """Rotates pairs of the last axis by ``position * base ** (-2 i / rotary_dim)``.
+    """Rotates pairs ``(2 i, 2 i + 1)`` by ``position * base ** (-2 i / rotary_dim)``.
 
     Args:
         rotary_dim: Width of the last axis, even.
         max_position_embeddings: One past the largest position.
         base: Of the frequencies.
-        is_neox_style: Pair i is ``(i, i + rotary_dim / 2)``, else ``(2 i, 2 i + 1)``.
 
     Attributes:
         cos_sin_cache: ``[max_position_embeddings, rotary_dim]`` float32, cosines first.
@@ -29,12 +28,10 @@ class RotaryEmbedding(nn.Module):
         rotary_dim: int,
         max_position_embeddings: int,
         base: float = 10000.0,
-        is_neox_style: bool = False,
     ) -> None:
         super().__init__()
         if rotary_dim % 2:
             raise ValueError(f"rotary_dim is {rotary_dim}, but pairs need an even one")
-        self.is_neox_style = is_neox_style
         inv_freq = base ** -(torch.arange(0, rotary_dim, 2, dtype=torch.float32) / rotary_dim)
         angles = torch.arange(max_position_embeddings, dtype=torch.float32).outer(inv_freq)
         cache = torch.cat([angles.cos(), angles.sin()], dim=-1)
@@ -54,14 +51,6 @@ class RotaryEmbedding(nn.Module):
         return self._rotate(query, cos, sin), self._rotate(key, cos, sin)
 
     def _rotate(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-        if self.is_neox_style:
-            first, second = x.float().chunk(2, dim=-1)
-        else:
-            first, second = x.float().unflatten(-1, (-1, 2)).unbind(-1)
+        first, second = x.float().unflatten(-1, (-1, 2)).unbind(-1)
         rotated = first * cos - second * sin, second * cos + first * sin
-        joined = (
-            torch.cat(rotated, dim=-1)
-            if self.is_neox_style
-            else torch.stack(rotated, dim=-1).flatten(-2)
-        )
-        return joined.to(x.dtype)
+        return torch.stack(rotated, dim=-1).flatten(-2).to(x.dtype)
