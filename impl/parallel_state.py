@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import torch
-import torch.distributed as dist
 
 
 class Communicator(Protocol):
@@ -25,27 +24,6 @@ class Communicator(Protocol):
     def all_reduce(self, tensor: torch.Tensor) -> None: ...
 
     def all_to_all_single(self, output: torch.Tensor, input: torch.Tensor) -> None: ...
-
-
-class TorchCommunicator:
-    """A :class:`Communicator` over a ``torch.distributed`` process group."""
-
-    def __init__(self, group: dist.ProcessGroup) -> None:
-        self.group = group
-        self.rank_in_group = dist.get_rank(group)
-        self.world_size = dist.get_world_size(group)
-
-    def all_gather_into_tensor(self, output: torch.Tensor, input: torch.Tensor) -> None:
-        dist.all_gather_into_tensor(output, input, group=self.group)
-
-    def reduce_scatter_tensor(self, output: torch.Tensor, input: torch.Tensor) -> None:
-        dist.reduce_scatter_tensor(output, input, group=self.group)
-
-    def all_reduce(self, tensor: torch.Tensor) -> None:
-        dist.all_reduce(tensor, group=self.group)
-
-    def all_to_all_single(self, output: torch.Tensor, input: torch.Tensor) -> None:
-        dist.all_to_all_single(output, input, group=self.group)
 
 
 class GroupCoordinator:
@@ -68,7 +46,7 @@ class GroupCoordinator:
         gathered = torch.cat(stacked.unbind(0), dim=dim)
         return gathered.view(input_.dtype) if as_bytes else gathered
 
-    def reduce_scatter(self, input_: torch.Tensor, dim: int = -1) -> torch.Tensor:
+    def reduce_scatter(self, input_: torch.Tensor, dim: int) -> torch.Tensor:
         """Sum every rank's ``input_`` and keep this rank's part of ``dim``.
 
         Raises:
@@ -127,32 +105,6 @@ def set_parallel_state(state: ParallelState) -> Iterator[None]:
         yield
     finally:
         _current.reset(token)
-
-
-def initialize_model_parallel(
-    tensor_model_parallel_size: int, decode_context_model_parallel_size: int = 1
-) -> ParallelState:
-    """Build the groups of one model over every rank of ``torch.distributed``.
-
-    Raises:
-        ValueError: The sizes do not fit the number of ranks, or each other.
-    """
-    world_size, rank = dist.get_world_size(), dist.get_rank()
-    tp, dcp = tensor_model_parallel_size, decode_context_model_parallel_size
-    if tp != world_size:
-        raise ValueError(f"tensor parallel size {tp} on {world_size} ranks: they must be equal")
-    if tp % dcp:
-        raise ValueError(f"decode context parallel size {dcp} does not divide {tp}")
-    assert dist.group.WORLD is not None
-    tp_group = TorchCommunicator(dist.group.WORLD)
-    dcp_group = None
-    for first in range(0, tp, dcp):
-        ranks = list(range(first, first + dcp))
-        group = dist.new_group(ranks)
-        if rank in ranks:
-            dcp_group = TorchCommunicator(group)
-    assert dcp_group is not None
-    return ParallelState(tp=GroupCoordinator(tp_group), dcp=GroupCoordinator(dcp_group))
 
 
 def _get() -> ParallelState:
