@@ -32,8 +32,8 @@ class DeepSeekV2FusedQkvAProjLinear(ColumnParallelLinear):
         self.output_sizes = list(output_sizes)
         super().__init__(input_size, sum(output_sizes), bias=False, prefix=prefix, disable_tp=True)
 
-    def weight_loader_v2(
-        self, param: Parameter, loaded_weight: torch.Tensor, loaded_shard_id: int = 0
+    def weight_loader_v2(  # type: ignore[override]
+        self, param: Parameter, loaded_weight: torch.Tensor, loaded_shard_id: int
     ) -> None:
         """Copy one of the checkpoint's weights to its rows.
 
