@@ -21,8 +21,8 @@ class ParallelConfig:
     Attributes:
         tensor_parallel_size: Ranks that share the weights.
         decode_context_parallel_size: Ranks that share a KV cache; divides the former.
-        prefill_context_parallel_size: Ranks that share a prompt.
         cp_kv_cache_interleave_size: Consecutive tokens that stay on one rank.
+        prefill_context_parallel_size: Ranks that share a prompt.
         dcp_comm_backend: How partial attention is merged over the DCP group.
         dcp_q_replicate: Whether the query projection is replicated within each DCP group;
             None leaves it to the model's default, which is off.
@@ -31,10 +31,10 @@ class ParallelConfig:
         ValueError: A size is below 1, or the DCP size does not divide the TP size.
     """
 
-    tensor_parallel_size: int = 1
-    decode_context_parallel_size: int = 1
+    tensor_parallel_size: int
+    decode_context_parallel_size: int
+    cp_kv_cache_interleave_size: int
     prefill_context_parallel_size: int = 1
-    cp_kv_cache_interleave_size: int = 1
     dcp_comm_backend: DCPCommBackend = "ag_rs"
     dcp_q_replicate: bool | None = None
 
@@ -42,8 +42,8 @@ class ParallelConfig:
         for name in (
             "tensor_parallel_size",
             "decode_context_parallel_size",
-            "prefill_context_parallel_size",
             "cp_kv_cache_interleave_size",
+            "prefill_context_parallel_size",
         ):
             value = getattr(self, name)
             if value < 1:
@@ -61,11 +61,9 @@ class CacheConfig:
     """The paged KV cache.
 
     Attributes:
-        block_size: Tokens of one block of a rank's cache.
         cache_dtype: ``auto`` for the activations' dtype.
     """
 
-    block_size: int = 16
     cache_dtype: str = "auto"
 
 
@@ -93,7 +91,7 @@ class VllmConfig:
         lora_config: Low-rank adapters; None where there are none.
     """
 
-    parallel_config: ParallelConfig = field(default_factory=ParallelConfig)
+    parallel_config: ParallelConfig
     cache_config: CacheConfig = field(default_factory=CacheConfig)
     quant_config: QuantizationConfig | None = None
     lora_config: LoRAConfig | None = None
