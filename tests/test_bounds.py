@@ -48,6 +48,30 @@ def test_attention_is_within_its_bound_and_the_bound_is_tight(data: Data, keys: 
     assert (expected.error <= 1e-4 * values.abs().max() + 1e-30).all()
 
 
+@SETTINGS
+@given(st.integers(0, 2**16), st.integers(1, 12), st.floats(1e-4, 400.0), st.floats(0.1, 30.0))
+def test_scores_off_by_their_error_stay_within_the_bound_of_attention(
+    seed: int, keys: int, error: float, spread: float
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    scores = spread * torch.randn(2, keys, generator=generator).double()
+    errors = error * torch.rand(2, keys, generator=generator).double()
+    values = torch.randn(keys, 3, generator=generator).double()
+    expected, lse = attend(Bounded(scores, errors), exact(values), 1, torch.float32)
+    signs = torch.randint(0, 2, (2, keys), generator=generator) * 2 - 1
+    off = scores + signs * errors
+    assert not expected.violations(off.softmax(-1) @ values).any()
+    assert not lse.violations(off.logsumexp(-1)).any()
+
+
+def test_the_bound_of_attention_is_reached_by_the_worst_scores() -> None:
+    scores, errors = torch.zeros(1, 2).double(), torch.full((1, 2), 0.01).double()
+    values = torch.tensor([[1.0], [-1.0]]).double()
+    expected, _ = attend(Bounded(scores, errors), exact(values), 1, torch.float32)
+    worst = torch.tensor([[0.01, -0.01]]).double().softmax(-1) @ values
+    assert worst.item() > 0.95 * expected.error.item()
+
+
 def test_leaving_out_one_of_many_keys_exceeds_the_bound() -> None:
     data = Data(0)
     scores, values = data.tensor("scores", 2, 200), data.tensor("values", 200, 4)
