@@ -12,6 +12,8 @@ from impl import envs
 from impl.quantization import QuantizationConfig
 
 DCPCommBackend = Literal["ag_rs", "a2a"]
+# Models, by their class, whose query projection is replicated where nobody says otherwise.
+REPLICATED_BY_DEFAULT = frozenset({"GlmMoeDsaForCausalLM"})
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,7 @@ class ParallelConfig:
         prefill_context_parallel_size: Ranks that share a prompt.
         dcp_comm_backend: How partial attention is merged over the DCP group.
         dcp_q_replicate: Whether the query projection is replicated within each DCP group;
-            None leaves it to the model's default, which is off.
+            None leaves it to the model's default.
 
     Raises:
         ValueError: A size is below 1, or the DCP size does not divide the TP size.
@@ -89,12 +91,14 @@ class VllmConfig:
         cache_config: The paged KV cache.
         quant_config: How linear layers are quantised; None where they are not.
         lora_config: Low-rank adapters; None where there are none.
+        architecture: Class of the model, as its checkpoint names it; decides the defaults.
     """
 
     parallel_config: ParallelConfig
     cache_config: CacheConfig = field(default_factory=CacheConfig)
     quant_config: QuantizationConfig | None = None
     lora_config: LoRAConfig | None = None
+    architecture: str | None = None
 
 
 _current: ContextVar[VllmConfig] = ContextVar("vllm_config")
@@ -124,17 +128,20 @@ def get_current_vllm_config() -> VllmConfig:
         ) from None
 
 
-def use_dcp_q_replicate(config: ParallelConfig) -> bool:
+def use_dcp_q_replicate(config: VllmConfig) -> bool:
     """Whether query replication is asked for and has something to replicate.
 
-    ``VLLM_DCP_Q_REPLICATE`` wins where it is set, then ``dcp_q_replicate``. A DCP group of
-    one rank has nothing to replicate, so there the answer is False.
+    ``VLLM_DCP_Q_REPLICATE`` wins where it is set, then ``dcp_q_replicate``, then the default
+    of the model. A DCP group of one rank has nothing to replicate, so there the answer is False.
 
     Raises:
         ValueError: The environment variable spells no boolean.
     """
+    parallel = config.parallel_config
     requested = envs.dcp_q_replicate()
     if requested is None:
-        requested = bool(config.dcp_q_replicate)
-    alone = config.decode_context_parallel_size == 1
+        requested = parallel.dcp_q_replicate
+    if requested is None:
+        requested = config.architecture in REPLICATED_BY_DEFAULT
+    alone = parallel.decode_context_parallel_size == 1
     return requested and not alone

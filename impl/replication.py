@@ -60,7 +60,7 @@ def decide_dcp_q_replicate(
         ValueError: The switch spells no boolean, or a rank's rows would cut a quantisation
             block.
     """
-    replicate = use_dcp_q_replicate(config.parallel_config)
+    replicate = use_dcp_q_replicate(config)
     _check_kv_b_proj(config, layer)
     _check_log_sum_exp(config, backend)
     if replicate:
@@ -72,9 +72,11 @@ def decide_dcp_q_replicate(
 
 def _switch(config: VllmConfig) -> str:
     """The switch and its value, as a person would look for it."""
-    if envs.dcp_q_replicate() is None:
+    if envs.dcp_q_replicate() is not None:
+        return f"{envs.VLLM_DCP_Q_REPLICATE}={envs.raw()}"
+    if config.parallel_config.dcp_q_replicate is not None:
         return f"dcp_q_replicate={config.parallel_config.dcp_q_replicate}"
-    return f"{envs.VLLM_DCP_Q_REPLICATE}={envs.raw()}"
+    return f"dcp_q_replicate, which {config.architecture} has on by default,"
 
 
 def _check_kv_b_proj(config: VllmConfig, layer: MLAProjections) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 from hypothesis import given, note
 from hypothesis import strategies as st
 
@@ -11,15 +9,20 @@ from fixtures import strategies
 from fixtures.clauses import clause
 from fixtures.dims import MLADims
 from fixtures.layout import Layout
+from fixtures.options import SWITCHES, Switch
 from fixtures.programs import census
 from fixtures.programs.census import Census
 from fixtures.subjects.api import Part, Subject
 
-# Every value of the environment variable with every value of the configuration's field.
-Switch = tuple[str | None, bool | None]
-SETTINGS: tuple[Switch, ...] = tuple(itertools.product((None, "0", "1"), (None, False, True)))
-ON: tuple[Switch, ...] = (("1", None), (None, True))
-OFF: tuple[Switch, ...] = (("0", True), (None, False), (None, None))
+# One for each place that may decide.
+ON = (Switch("1"), Switch(config_field=True), Switch(model_default=True))
+OFF = (
+    Switch("0", config_field=True),
+    Switch("0", model_default=True),
+    Switch(config_field=False, model_default=True),
+    Switch(config_field=False),
+    Switch(),
+)
 
 
 @st.composite
@@ -30,16 +33,15 @@ def layers(draw: st.DrawFn) -> tuple[Layout, MLADims]:
 
 def _known(subject: Subject, switches: tuple[Switch, ...]) -> tuple[Switch, ...]:
     """Those that the subject has a place for."""
-    lacks_field = Part.CONFIG_FIELD in subject.lacks
-    return tuple(switch for switch in switches if switch[1] is None or not lacks_field)
+    if Part.CONFIG_FIELD not in subject.lacks:
+        return switches
+    return tuple(one for one in switches if one == Switch(one.env))
 
 
-def _take(
-    subject: Subject, env: str | None, config_field: bool | None
-) -> tuple[Layout, list[Census]]:
+def _take(subject: Subject, switch: Switch) -> tuple[Layout, list[Census]]:
     layout = Layout(2, 2)
     dims = MLADims(4, 4, 4, 8, 4, 8)
-    by_rank = subject.run(layout, census.take, dims, env, config_field)
+    by_rank = subject.run(layout, census.take, dims, switch)
     for name, reason in by_rank[0].unseen.items():
         note(f"not seen: {name}: {reason}")
     assert by_rank[0].sizes, f"no attention class could be built: {by_rank[0].unseen}"
@@ -52,7 +54,7 @@ def test_every_attention_class_replicates_where_the_switch_is_on(
     subject: Subject, data: st.DataObject
 ) -> None:
     switch = data.draw(st.sampled_from(_known(subject, ON)), label="switch")
-    layout, by_rank = _take(subject, *switch)
+    layout, by_rank = _take(subject, switch)
     for rank, taken in enumerate(by_rank):
         ignoring = sorted(name for name, sizes in taken.sizes.items() if set(sizes) != {layout.dcp})
         assert not ignoring, (
@@ -66,7 +68,7 @@ def test_no_attention_class_replicates_where_the_switch_is_off(
     subject: Subject, data: st.DataObject
 ) -> None:
     switch = data.draw(st.sampled_from(_known(subject, OFF)), label="switch")
-    _, by_rank = _take(subject, *switch)
+    _, by_rank = _take(subject, switch)
     for rank, taken in enumerate(by_rank):
         on = sorted(name for name, sizes in taken.sizes.items() if set(sizes) != {1})
         assert not on, f"on rank {rank} the switch is off, but these replicate: {', '.join(on)}"
@@ -76,7 +78,7 @@ def test_no_attention_class_replicates_where_the_switch_is_off(
 @given(data=st.data())
 def test_every_layer_of_a_model_decides_alike(subject: Subject, data: st.DataObject) -> None:
     switch = data.draw(st.sampled_from(_known(subject, ON)), label="switch")
-    _, by_rank = _take(subject, *switch)
+    _, by_rank = _take(subject, switch)
     for rank, taken in enumerate(by_rank):
         by_module: dict[str, set[int]] = {}
         for name, sizes in taken.sizes.items():
@@ -94,18 +96,16 @@ def test_a_deepseek_layer_is_replicated_exactly_when_the_switch_is_on(
 ) -> None:
     layout, dims = layer
     heads = dims.num_heads // layout.tp
-    settings = _known(subject, SETTINGS)
+    settings = _known(subject, SWITCHES)
     by_rank = subject.run(layout, census.choose_each, dims, settings, q_lora)
     for rank, choices in enumerate(by_rank):
-        for (env, config_field), choice in zip(settings, choices, strict=True):
-            switched_on = env == "1" if env is not None else bool(config_field)
-            replicated = switched_on and layout.dcp > 1
+        for switch, choice in zip(settings, choices, strict=True):
+            replicated = switch.on and layout.dcp > 1
             expected = census.Choice(
                 group_size=layout.dcp if replicated else 1,
                 out_heads=heads * layout.dcp if replicated else heads,
                 dcp_q_replicate=replicated,
             )
             assert choice == expected, (
-                f"rank {rank}, environment {env}, field {config_field}: chose {choice}, but "
-                f"should choose {expected}"
+                f"rank {rank}, {switch}: chose {choice}, but should choose {expected}"
             )

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from fixtures.dims import Batch, MLADims, Request
+from fixtures.options import Switch
 from fixtures.subjects.api import RankSubject
 
 
@@ -107,7 +108,7 @@ class Served:
 
 
 def serve(subject: RankSubject, env: str | None, q_lora: bool) -> Served:
-    attention = subject.deepseek_attention(DIMS, env=env, config_field=None, q_lora=q_lora)
+    attention = subject.deepseek_attention(DIMS, switch=Switch(env), q_lora=q_lora)
     generator = torch.Generator().manual_seed(11)
     parameter: Any
     for name, parameter in attention.module.named_parameters():
