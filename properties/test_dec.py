@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from fixtures import check, pinned, strategies
 from fixtures.bounds import Bounded
 from fixtures.clauses import clause
-from fixtures.data import Magnitude
-from fixtures.dims import Batch, Request
+from fixtures.data import Data, Magnitude
+from fixtures.dims import Batch, MLADims, Request
 from fixtures.gate.profiles import examples
 from fixtures.layout import Layout
 from fixtures.ledger import check_lacks
@@ -76,8 +76,21 @@ def test_group_W_UK_T_is_the_ranks_own_in_rank_order(subject: Subject, case: Dec
         check.bitwise(weights.group_W_UK_T, expected, f"W_UK_T_dcp_qrep of rank {rank}")
 
 
+# Groups of one rank sum over nobody, and the switch has nothing to replicate.
+ONE_RANK = ModuleCase(
+    layout=Layout(1, 1),
+    dims=MLADims(2, 3, 4, 7, 5, 6),
+    batch=Batch(decodes=(Request(5),), prefills=(Request(3, 2),)),
+    block_size=2,
+    q_lora=True,
+    llama_4_scaling=False,
+    data=Data(7),
+)
+
+
 @clause("DEC-4", "DEC-5", needs=(Part.REPLICATED_DECODE, Part.PREFILL, Part.SWITCH))
 @given(case=strategies.module_cases())
+@example(case=ONE_RANK)
 def test_a_module_with_rotary_embedding_gives_the_same_on_off_and_by_the_oracle(
     subject: Subject, case: ModuleCase
 ) -> None:
