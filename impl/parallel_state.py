@@ -42,7 +42,7 @@ class GroupCoordinator:
         as_bytes = input_.dtype.is_floating_point and input_.dtype.itemsize == 1
         sent = input_.contiguous().view(torch.uint8) if as_bytes else input_.contiguous()
         stacked = sent.new_empty((self.world_size, *sent.shape))
-        self.communicator.all_gather_into_tensor(stacked.flatten(0, 1), sent)
+        self.communicator.all_gather_into_tensor(stacked, sent)
         gathered = torch.cat(stacked.unbind(0), dim=dim)
         return gathered.view(input_.dtype) if as_bytes else gathered
 
@@ -61,7 +61,7 @@ class GroupCoordinator:
             )
         stacked = torch.stack(input_.chunk(self.world_size, dim=dim))
         output = torch.empty_like(stacked[0])
-        self.communicator.reduce_scatter_tensor(output, stacked.flatten(0, 1))
+        self.communicator.reduce_scatter_tensor(output, stacked)
         return output
 
     def all_reduce(self, input_: torch.Tensor) -> torch.Tensor:
