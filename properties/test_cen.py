@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, note
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fixtures import strategies
@@ -11,9 +11,10 @@ from fixtures.dims import MLADims
 from fixtures.layout import Layout
 from fixtures.options import SWITCHES, Switch
 from fixtures.programs import census
-from fixtures.programs.census import Census
-from fixtures.subjects.api import Part, Subject
+from fixtures.subjects.api import Part, QueryProjections, Subject
 
+# Of the census of every class.
+LAYOUT = Layout(2, 2)
 # One for each place that may decide.
 ON = (Switch("1"), Switch(config_field=True), Switch(model_default=True))
 OFF = (
@@ -38,14 +39,14 @@ def _known(subject: Subject, switches: tuple[Switch, ...]) -> tuple[Switch, ...]
     return tuple(one for one in switches if one == Switch(one.env))
 
 
-def _take(subject: Subject, switch: Switch) -> tuple[Layout, list[Census]]:
-    layout = Layout(2, 2)
+def _take(subject: Subject, switch: Switch) -> list[dict[str, QueryProjections]]:
     dims = MLADims(4, 4, 4, 8, 4, 8)
-    by_rank = subject.run(layout, census.take, dims, switch)
-    for name, reason in by_rank[0].unseen.items():
-        note(f"not seen: {name}: {reason}")
-    assert by_rank[0].sizes, f"no attention class could be built: {by_rank[0].unseen}"
-    return layout, by_rank
+    by_rank = subject.run(LAYOUT, census.take, dims, switch)
+    for rank, taken in enumerate(by_rank):
+        assert taken, f"rank {rank} knows no attention class"
+        unseen = [f"{name} ({one.problem})" for name, one in taken.items() if one.problem]
+        assert not unseen, f"rank {rank} cannot tell, as it cannot build {', '.join(unseen)}"
+    return by_rank
 
 
 @clause("CEN-1", needs=(Part.SWITCH,))
@@ -54,9 +55,12 @@ def test_every_attention_class_replicates_where_the_switch_is_on(
     subject: Subject, data: st.DataObject
 ) -> None:
     switch = data.draw(st.sampled_from(_known(subject, ON)), label="switch")
-    layout, by_rank = _take(subject, switch)
+    by_rank = _take(subject, switch)
+    # A warning about every rank is logged by one of them.
+    said = {name for taken in by_rank for name, one in taken.items() if census.speaks(one)}
     for rank, taken in enumerate(by_rank):
-        ignoring = sorted(name for name, sizes in taken.sizes.items() if set(sizes) != {layout.dcp})
+        plain = {name for name, one in taken.items() if set(one.group_sizes) != {LAYOUT.dcp}}
+        ignoring = sorted(plain - said)
         assert not ignoring, (
             f"on rank {rank} the switch is on, but these ignore it: {', '.join(ignoring)}"
         )
@@ -68,9 +72,8 @@ def test_no_attention_class_replicates_where_the_switch_is_off(
     subject: Subject, data: st.DataObject
 ) -> None:
     switch = data.draw(st.sampled_from(_known(subject, OFF)), label="switch")
-    _, by_rank = _take(subject, switch)
-    for rank, taken in enumerate(by_rank):
-        on = sorted(name for name, sizes in taken.sizes.items() if set(sizes) != {1})
+    for rank, taken in enumerate(_take(subject, switch)):
+        on = sorted(name for name, one in taken.items() if set(one.group_sizes) != {1})
         assert not on, f"on rank {rank} the switch is off, but these replicate: {', '.join(on)}"
 
 
@@ -78,11 +81,10 @@ def test_no_attention_class_replicates_where_the_switch_is_off(
 @given(data=st.data())
 def test_every_layer_of_a_model_decides_alike(subject: Subject, data: st.DataObject) -> None:
     switch = data.draw(st.sampled_from(_known(subject, ON)), label="switch")
-    _, by_rank = _take(subject, switch)
-    for rank, taken in enumerate(by_rank):
+    for rank, taken in enumerate(_take(subject, switch)):
         by_module: dict[str, set[int]] = {}
-        for name, sizes in taken.sizes.items():
-            by_module.setdefault(name.rpartition(".")[0], set()).update(sizes)
+        for name, one in taken.items():
+            by_module.setdefault(name.rpartition(".")[0], set()).update(one.group_sizes)
         mixed = sorted(module for module, sizes in by_module.items() if len(sizes) > 1)
         assert not mixed, (
             f"on rank {rank} some layers replicate and others do not in {', '.join(mixed)}"

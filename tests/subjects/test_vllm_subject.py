@@ -116,6 +116,13 @@ def test_classes_and_groups_are_vllms_own(subject: Subject) -> None:
 
 
 @installed
+def test_what_a_class_says_while_it_is_built_is_heard_each_time(subject: Subject) -> None:
+    first, second = subject.run(Layout(1, 1), vllm_programs.warnings_of_a_class, 2)[0]
+    assert "SarvamMLAAttention ignores it" in first
+    assert "SarvamMLAAttention ignores it" in second
+
+
+@installed
 def test_each_program_finds_the_groups_of_its_layout(subject: Subject) -> None:
     for dcp in (1, 4, 2, 4, 1):
         layout = Layout(tp=4, dcp=dcp)

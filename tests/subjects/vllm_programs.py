@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any
+from unittest import mock
 
 import torch
 
@@ -142,3 +144,21 @@ def serve(subject: RankSubject, env: str | None, q_lora: bool) -> Served:
     ranks = subject.layout.dcp_group_of(subject.tp_rank)
     gathers = [one.shape for one in ledger if one.kind == "all_gather" and one.ranks == ranks]
     return Served(outputs, gathers, getattr(attention.q_proj, "group_size", 1))
+
+
+def warnings_of_a_class(subject: RankSubject, times: int) -> list[tuple[str, ...]]:
+    """What is heard of a class that says once in a process that it ignores the switch."""
+    from vllm.logger import init_logger
+    from vllm.model_executor.models import sarvam
+
+    init = sarvam.SarvamMLAAttention.__init__
+
+    def speaking(self: Any, *args: Any, **kwargs: Any) -> None:
+        init_logger("vllm.anywhere").warning_once("%s ignores it", type(self).__name__)
+        init(self, *args, **kwargs)
+
+    name = "vllm.model_executor.models.sarvam.SarvamMLAAttention"
+    with mock.patch.object(sarvam.SarvamMLAAttention, "__init__", functools.wraps(init)(speaking)):
+        return [
+            subject.query_projections(name, DIMS, switch=Switch("1")).warnings for _ in range(times)
+        ]
