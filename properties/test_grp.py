@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fixtures import check, strategies
 from fixtures.clauses import clause
+from fixtures.gate.profiles import examples
 from fixtures.programs import linear, lora
 from fixtures.programs.linear import LinearCase, Returns
-from fixtures.programs.lora import AdapterCase
+from fixtures.programs.lora import AdapterCase, Misfit, MisfitCase, Misfitted
 from fixtures.subjects.api import Part, Subject
 
 
@@ -176,3 +179,37 @@ def test_an_adapter_on_the_group_layer_reaches_the_local_projection_or_is_refuse
             expected[:, rank * columns : (rank + 1) * columns],
             f"local projection of rank {rank} with its adapter",
         )
+
+
+def _check_refused(case: MisfitCase, kind: Misfit, layer: str, by_rank: list[Misfitted]) -> None:
+    for rank, tried in enumerate(by_rank):
+        refusal, where = tried.refusal, f"the {layer} layer of rank {rank}"
+        assert refusal is not None, f"{where} takes an adapter, although {kind}"
+        assert refusal.kind == "ValueError", f"{where} refuses with {refusal}, as {kind}"
+        for value in case.values:
+            assert str(value) in refusal.message, f"{where} names no {value}: {refusal}"
+        check.bitwise(tried.after, tried.before, f"output of {where} after the refusal")
+
+
+@clause("GRP-6", needs=(Part.ADAPTERS,))
+@pytest.mark.parametrize("kind", [pytest.param(one, id=one.name) for one in Misfit])
+@settings(max_examples=examples(0.5))
+@given(data=st.data())
+def test_an_adapter_that_does_not_fit_the_plain_layer_is_refused(
+    subject: Subject, kind: Misfit, data: st.DataObject
+) -> None:
+    case = data.draw(strategies.misfits(kind), label="adapter")
+    by_rank = subject.run(case.fitting.linear.layout, lora.misfit, case, False)
+    _check_refused(case, kind, "plain", by_rank)
+
+
+@clause("GRP-6", needs=(Part.GROUP_LINEAR,))
+@pytest.mark.parametrize("kind", [pytest.param(one, id=one.name) for one in Misfit])
+@settings(max_examples=examples(0.5))
+@given(data=st.data())
+def test_an_adapter_that_does_not_fit_the_group_layer_is_refused(
+    subject: Subject, kind: Misfit, data: st.DataObject
+) -> None:
+    case = data.draw(strategies.misfits(kind), label="adapter")
+    by_rank = subject.run(case.fitting.linear.layout, lora.misfit, case, True)
+    _check_refused(case, kind, "group", by_rank)
