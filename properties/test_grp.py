@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -10,10 +12,11 @@ from hypothesis import strategies as st
 from fixtures import check, strategies
 from fixtures.clauses import clause
 from fixtures.gate.profiles import examples
-from fixtures.programs import linear, lora
+from fixtures.programs import linear, lora, mla
 from fixtures.programs.linear import LinearCase, Returns
 from fixtures.programs.lora import AdapterCase, Misfit, MisfitCase, Misfitted
-from fixtures.subjects.api import Part, Subject
+from fixtures.programs.mla import ModuleCase
+from fixtures.subjects.api import MAX_LORA_RANK, Part, Subject
 
 
 @clause("GRP-1", needs=(Part.GROUP_LINEAR,))
@@ -213,3 +216,22 @@ def test_an_adapter_that_does_not_fit_the_group_layer_is_refused(
     case = data.draw(strategies.misfits(kind), label="adapter")
     by_rank = subject.run(case.fitting.linear.layout, lora.misfit, case, True)
     _check_refused(case, kind, "group", by_rank)
+
+
+@clause(
+    "GRP-6",
+    needs=(Part.REPLICATED_DECODE, Part.PREFILL, Part.SWITCH, Part.GROUP_ADAPTERS),
+)
+@settings(max_examples=examples(0.5))
+@given(case=strategies.module_cases(), adapter_rank=st.integers(1, MAX_LORA_RANK))
+def test_an_adapter_on_the_query_reaches_every_row_of_a_module(
+    subject: Subject, case: ModuleCase, adapter_rank: int
+) -> None:
+    case = dataclasses.replace(case, adapter_rank=adapter_rank)
+    expected, live = case.expected(), case.batch.num_tokens
+    for rank, (off, on) in enumerate(subject.run(case.layout, mla.both_steps, case)):
+        check.bounded(off.output[:live], expected, f"gather path on rank {rank}, with adapter")
+        check.bounded(
+            on.output[:live], expected, f"replicated path on rank {rank} with its adapter"
+        )
+        check.agree(on.output[:live], off.output[:live], expected, f"both paths on rank {rank}")

@@ -75,7 +75,12 @@ OLDEST = Version("0.26.0")
 
 
 def test_older_releases_lack_what_came_later_alone() -> None:
-    always = {Part.LOCAL_PREFILL_PROJECTION, Part.SMALL_WORKSPACE_REFUSED, Part.COMPILED_LAYER}
+    always = {
+        Part.LOCAL_PREFILL_PROJECTION,
+        Part.GROUP_ADAPTERS,
+        Part.SMALL_WORKSPACE_REFUSED,
+        Part.COMPILED_LAYER,
+    }
     before_29 = {Part.PREFILL, Part.CONFIG_FIELD}
     before_28 = before_29 | {Part.ADAPTERS, Part.EMPTY_SHARD_MASK}
     for version, lacking in (
