@@ -251,3 +251,12 @@ def test_a_saved_shard_makes_a_fresh_layer_the_same(
     shards = draw.draw(strategies.shards(case), label="(tp_rank, tp_size) by rank")
     for rank, (saved, fresh) in enumerate(subject.run(case.layout, linear.restore, case, shards)):
         check.bitwise(fresh, saved, f"output of rank {rank} from its saved state")
+
+
+@clause("LIN-6", needs=(Part.GROUP_LINEAR,))
+@given(case=strategies.linears())
+def test_the_saved_state_of_a_group_layer_makes_a_fresh_one_the_same(
+    subject: Subject, case: LinearCase
+) -> None:
+    for rank, (saved, fresh) in enumerate(subject.run(case.layout, linear.restore, case, None)):
+        check.bitwise(fresh, saved, f"output of rank {rank} from its saved state")
