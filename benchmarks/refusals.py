@@ -1,0 +1,116 @@
+"""How long a refusal takes: ``python -m benchmarks.refusals [--subject vllm] [--repeat N]``.
+
+Starts up what is not supported, builds layers with impossible overrides and puts on adapters that
+do not fit, on four ranks that are processes, and prints the seconds until all of them have refused
+it, or have gone through where the subject has no such guard; the slowest last.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from functools import partial
+
+from fixtures.data import Data
+from fixtures.dims import MLADims
+from fixtures.layout import Layout
+from fixtures.options import Obstacle, Options, StartUp, Switch, obstacles
+from fixtures.programs import guards, linear, lora
+from fixtures.programs.linear import LinearCase, Returns
+from fixtures.programs.lora import AdapterCase, MisfitCase
+from fixtures.quantization import Quantization, Scheme
+from fixtures.subjects import registry
+from fixtures.subjects.api import MAX_LORA_RANK, Subject
+
+ON = Switch("1")
+LAYOUT = Layout(4, 2)
+DIMS = MLADims(
+    num_heads=8,
+    qk_nope_head_dim=6,
+    qk_rope_head_dim=4,
+    kv_lora_rank=16,
+    v_head_dim=10,
+    q_width=24,
+)
+REFUSED: dict[Obstacle, Options] = {
+    Obstacle.PCP: Options(ON, pcp=2),
+    Obstacle.HEAD_PADDING: Options(ON, q_pad_num_heads=64),
+    Obstacle.NO_LSE: Options(ON, can_return_lse=False),
+    Obstacle.OPAQUE_KV_B_PROJ: Options(ON, opaque_kv_b_proj=True),
+    # The query has 80 rows in two shards, kv_b_proj 128 in four.
+    Obstacle.CUT_QUERY: Options(ON, quantization=Quantization(Scheme.FP8_BLOCK, (16, 16))),
+    Obstacle.CUT_KV_B_PROJ: Options(ON, quantization=Quantization(Scheme.FP8_BLOCK, (20, 16))),
+    Obstacle.LORA_ON_KV_B_PROJ: Options(ON, lora_targets=("kv_b_proj",)),
+}
+
+
+OVERRIDES = {
+    "a negative rank": (-1, 4),
+    "a rank beyond the size": (4, 4),
+    "no shards": (0, 0),
+    "uneven shards": (0, 3),
+    "a rank alone": (0, None),
+}
+MISFITS = {
+    "its rank": ((MAX_LORA_RANK + 1, 24), (80, MAX_LORA_RANK + 1)),
+    "its columns": ((2, 23), (80, 2)),
+    "its rows": ((2, 24), (20, 2)),
+}
+LINEAR = LinearCase(LAYOUT, 24, 10, 8, False, "float32", 3, Data(0))
+
+
+def refusals(subject: Subject) -> dict[str, Callable[[], list[bool]]]:
+    """By what is asked for: asks, and returns which ranks refused."""
+
+    def start_up(obstacle: Obstacle) -> list[bool]:
+        start = StartUp(LAYOUT, DIMS, True, REFUSED[obstacle])
+        assert obstacles(start) == {obstacle}
+        started = subject.run(LAYOUT, guards.start, start)
+        return [one.refusal is not None for one in started]
+
+    def override(pair: tuple[int, int | None]) -> list[bool]:
+        said = subject.run(LAYOUT, linear.build_impossible, LINEAR, *pair)
+        return [one is not None for one in said]
+
+    def adapter(shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> list[bool]:
+        fitting = AdapterCase(LINEAR, (2,), Returns())
+        tried = subject.run(LAYOUT, lora.misfit, MisfitCase(fitting, *shapes, ()), True)
+        return [one.refusal is not None for one in tried]
+
+    return (
+        {str(one): partial(start_up, one) for one in REFUSED}
+        | {f"override of {what}": partial(override, pair) for what, pair in OVERRIDES.items()}
+        | {f"adapter unfit by {what}": partial(adapter, one) for what, one in MISFITS.items()}
+    )
+
+
+def slowest(ask: Callable[[], list[bool]], repeat: int) -> tuple[float, int]:
+    """The longest of ``repeat`` times in seconds, and how many ranks refused."""
+    longest, refused = 0.0, 0
+    for _ in range(repeat):
+        before = time.perf_counter()
+        said = ask()
+        longest, refused = max(longest, time.perf_counter() - before), sum(said)
+    return longest, refused
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--subject", choices=sorted(registry.SUBJECTS), default="impl")
+    parser.add_argument("--repeat", type=int, default=5)
+    args = parser.parse_args()
+    subject, worlds = registry.load(args.subject, "processes")
+    try:
+        # Whatever is started and imported once is none of a refusal's time.
+        plain = StartUp(LAYOUT, DIMS, True, Options(ON))
+        subject.run(LAYOUT, guards.start, plain)
+        times = {what: slowest(ask, args.repeat) for what, ask in refusals(subject).items()}
+    finally:
+        worlds.close()
+    for what, (seconds, refused) in sorted(times.items(), key=lambda one: one[1]):
+        print(f"{seconds:.3f} s, {refused} of {LAYOUT.tp} ranks refuse: {what}")
+
+
+if __name__ == "__main__":
+    main()
