@@ -40,7 +40,8 @@ class Usage:
 
     Attributes:
         parent: Resident memory of this process, in KiB.
-        others: Unshared and shared memory of zygote and ranks, each page once, in KiB.
+        others: Memory of zygote and ranks, each page once, in KiB. Without pages of files:
+            how those count depends on who else on the machine has loaded them.
         descriptors: Open file descriptors of this process and of the zygote.
     """
 
@@ -54,7 +55,7 @@ def usage(world: World) -> Usage:
     held = [os.getpid(), *pids[:1]]
     return Usage(
         parent=_kib(os.getpid(), "Rss"),
-        others=sum(_kib(pid, "Pss") for pid in pids),
+        others=sum(_kib(pid, "Pss_Anon") + _kib(pid, "Pss_Shmem") for pid in pids),
         descriptors=sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in held),
     )
 
