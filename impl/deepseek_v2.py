@@ -67,7 +67,6 @@ class DeepseekV2MLAAttention(nn.Module):
         v_head_dim: Width of a head's value.
         q_lora_rank: Width of the compressed query; None projects the hidden states.
         kv_lora_rank: Width of a token's compressed key and value.
-        max_position_embeddings: One past the largest position.
         rms_norm_eps: Of the normalisations.
         prefix: Name of the layer.
         attn_backend: Its decode kernel.
@@ -96,7 +95,6 @@ class DeepseekV2MLAAttention(nn.Module):
         v_head_dim: int,
         q_lora_rank: int | None,
         kv_lora_rank: int,
-        max_position_embeddings: int = 4096,
         rms_norm_eps: float = 1e-6,
         prefix: str = "",
         attn_backend: type[TorchMLAImpl] = TorchMLAImpl,
@@ -144,7 +142,7 @@ class DeepseekV2MLAAttention(nn.Module):
             quant_config=vllm_config.quant_config,
             prefix=f"{prefix}.kv_b_proj",
         )
-        self.rotary_emb = RotaryEmbedding(qk_rope_head_dim, max_position_embeddings)
+        self.rotary_emb = RotaryEmbedding(qk_rope_head_dim)
         self.o_proj = RowParallelLinear(
             num_heads * v_head_dim, hidden_size, prefix=f"{prefix}.o_proj"
         )
