@@ -330,9 +330,9 @@ class MLAAttention(nn.Module):
         for piece in chunk:
             rounds = -(-(piece.stop - piece.start) // (ranks * interleave))
             index = piece.start // ranks + torch.arange(rounds * interleave, device=device)
-            # The last round may reach past the tokens of this rank: nobody reads those rows.
-            row = block_table[piece.request]
-            blocks = row[(index // block_size).clamp(max=row.shape[0] - 1)].long()
+            # The last round may reach past the tokens of this rank, never past its block, which
+            # holds whole rounds: nobody reads those rows.
+            blocks = block_table[piece.request, index // block_size].long()
             local.append(kv_cache[blocks, index % block_size])
             lengths.append(index.shape[0])
         gathered = self.dcp_group.all_gather(torch.cat(local).unsqueeze(0), dim=0)
