@@ -27,7 +27,7 @@ class Communicator(Protocol):
 
 
 class GroupCoordinator:
-    """Collectives along any axis. A group of one rank communicates nothing."""
+    """Collectives along any axis. What one rank gathers or adds up is what it has already."""
 
     def __init__(self, communicator: Communicator) -> None:
         self.communicator = communicator
@@ -52,15 +52,13 @@ class GroupCoordinator:
         Raises:
             ValueError: The group does not divide the extent of ``dim``.
         """
-        if self.world_size == 1:
-            return input_
         if input_.shape[dim] % self.world_size:
             raise ValueError(
                 f"reduce_scatter along dim {dim} of shape {tuple(input_.shape)}: "
                 f"{input_.shape[dim]} is not divisible by the {self.world_size} ranks"
             )
         stacked = torch.stack(input_.chunk(self.world_size, dim=dim))
-        output = torch.empty_like(stacked[0])
+        output = stacked.new_empty(stacked.shape[1:])
         self.communicator.reduce_scatter_tensor(output, stacked)
         return output
 
@@ -78,8 +76,6 @@ class GroupCoordinator:
         Args:
             input_: ``[world_size, ...]``.
         """
-        if self.world_size == 1:
-            return input_
         send = input_.contiguous()
         output = torch.empty_like(send)
         self.communicator.all_to_all_single(output, send)
