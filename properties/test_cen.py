@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fixtures import strategies
 from fixtures.clauses import clause
 from fixtures.dims import MLADims
+from fixtures.gate.profiles import examples
 from fixtures.layout import Layout
 from fixtures.options import SWITCHES, Switch
 from fixtures.programs import census
@@ -92,6 +93,7 @@ def test_every_layer_of_a_model_decides_alike(subject: Subject, data: st.DataObj
 
 
 @clause("CEN-1", "CEN-2", needs=(Part.SWITCH,))
+@settings(max_examples=examples(0.5))
 @given(layer=layers(), q_lora=st.booleans())
 def test_a_deepseek_layer_is_replicated_exactly_when_the_switch_is_on(
     subject: Subject, layer: tuple[Layout, MLADims], q_lora: bool

@@ -108,12 +108,14 @@ def test_padding_to_the_heads_of_the_group_is_supported(subject: Subject, start:
 
 @clause("GRD-3", needs=(Part.SWITCH,))
 @settings(max_examples=examples(0.5))
-@given(texts=st.lists(strategies.spellings(), min_size=1, max_size=8).map(tuple))
+@given(
+    layout=strategies.layouts(tp_sizes=(2,), min_dcp=2),
+    texts=st.lists(strategies.spellings(), min_size=1, max_size=8).map(tuple),
+)
 def test_every_spelling_of_the_switch_is_understood_or_refused_by_name(
-    subject: Subject, texts: tuple[str | None, ...]
+    subject: Subject, layout: Layout, texts: tuple[str | None, ...]
 ) -> None:
-    layout = Layout(2, 2)
-    dims = MLADims(2, 3, 2, 5, 4, 7)
+    dims = MLADims(layout.tp, 3, 2, 5, 4, 7)
     for rank, said in enumerate(subject.run(layout, guards.spell, dims, texts)):
         for text, answer in zip(texts, said, strict=True):
             expected = strategies.meaning(text)

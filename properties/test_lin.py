@@ -244,6 +244,7 @@ def test_other_weights_are_loaded_into_the_shard_that_the_layer_has(
 
 
 @clause("LIN-6", needs=(Part.TP_OVERRIDES,))
+@settings(max_examples=examples(0.7))
 @given(case=strategies.linears(), draw=st.data())
 def test_a_saved_shard_makes_a_fresh_layer_the_same(
     subject: Subject, case: LinearCase, draw: st.DataObject
@@ -254,6 +255,7 @@ def test_a_saved_shard_makes_a_fresh_layer_the_same(
 
 
 @clause("LIN-6", needs=(Part.GROUP_LINEAR,))
+@settings(max_examples=examples(0.7))
 @given(case=strategies.linears())
 def test_the_saved_state_of_a_group_layer_makes_a_fresh_one_the_same(
     subject: Subject, case: LinearCase
