@@ -14,8 +14,8 @@ from fixtures.options import SWITCHES, Switch
 from fixtures.programs import census
 from fixtures.subjects.api import Part, QueryProjections, Subject
 
-# Of the census of every class.
-LAYOUT = Layout(2, 2)
+# Two ranks: each imports every model.
+PAIRS = strategies.layouts(tp_sizes=(2,), min_dcp=2)
 # One for each place that may decide.
 ON = (Switch("1"), Switch(config_field=True), Switch(model_default=True))
 OFF = (
@@ -40,9 +40,9 @@ def _known(subject: Subject, switches: tuple[Switch, ...]) -> tuple[Switch, ...]
     return tuple(one for one in switches if one == Switch(one.env))
 
 
-def _take(subject: Subject, switch: Switch) -> list[dict[str, QueryProjections]]:
-    dims = MLADims(4, 4, 4, 8, 4, 8)
-    by_rank = subject.run(LAYOUT, census.take, dims, switch)
+def _take(subject: Subject, layout: Layout, switch: Switch) -> list[dict[str, QueryProjections]]:
+    dims = MLADims(2 * layout.tp, 4, 4, 8, 4, 8)
+    by_rank = subject.run(layout, census.take, dims, switch)
     for rank, taken in enumerate(by_rank):
         assert taken, f"rank {rank} knows no attention class"
         unseen = [f"{name} ({one.problem})" for name, one in taken.items() if one.problem]
@@ -51,16 +51,16 @@ def _take(subject: Subject, switch: Switch) -> list[dict[str, QueryProjections]]
 
 
 @clause("CEN-1", needs=(Part.SWITCH,))
-@given(data=st.data())
+@given(layout=PAIRS, data=st.data())
 def test_every_attention_class_replicates_where_the_switch_is_on(
-    subject: Subject, data: st.DataObject
+    subject: Subject, layout: Layout, data: st.DataObject
 ) -> None:
     switch = data.draw(st.sampled_from(_known(subject, ON)), label="switch")
-    by_rank = _take(subject, switch)
+    by_rank = _take(subject, layout, switch)
     # A warning about every rank is logged by one of them.
-    said = {name for taken in by_rank for name, one in taken.items() if census.speaks(one)}
+    said = {name for taken in by_rank for name, one in taken.items() if census.speaks(name, one)}
     for rank, taken in enumerate(by_rank):
-        plain = {name for name, one in taken.items() if set(one.group_sizes) != {LAYOUT.dcp}}
+        plain = {name for name, one in taken.items() if set(one.group_sizes) != {layout.dcp}}
         ignoring = sorted(plain - said)
         assert not ignoring, (
             f"on rank {rank} the switch is on, but these ignore it: {', '.join(ignoring)}"
@@ -68,21 +68,23 @@ def test_every_attention_class_replicates_where_the_switch_is_on(
 
 
 @clause("CEN-2", needs=(Part.SWITCH,))
-@given(data=st.data())
+@given(layout=PAIRS, data=st.data())
 def test_no_attention_class_replicates_where_the_switch_is_off(
-    subject: Subject, data: st.DataObject
+    subject: Subject, layout: Layout, data: st.DataObject
 ) -> None:
     switch = data.draw(st.sampled_from(_known(subject, OFF)), label="switch")
-    for rank, taken in enumerate(_take(subject, switch)):
+    for rank, taken in enumerate(_take(subject, layout, switch)):
         on = sorted(name for name, one in taken.items() if set(one.group_sizes) != {1})
         assert not on, f"on rank {rank} the switch is off, but these replicate: {', '.join(on)}"
 
 
 @clause("GRD-4", needs=(Part.SWITCH,))
-@given(data=st.data())
-def test_every_layer_of_a_model_decides_alike(subject: Subject, data: st.DataObject) -> None:
+@given(layout=PAIRS, data=st.data())
+def test_every_layer_of_a_model_decides_alike(
+    subject: Subject, layout: Layout, data: st.DataObject
+) -> None:
     switch = data.draw(st.sampled_from(_known(subject, ON)), label="switch")
-    for rank, taken in enumerate(_take(subject, switch)):
+    for rank, taken in enumerate(_take(subject, layout, switch)):
         by_module: dict[str, set[int]] = {}
         for name, one in taken.items():
             by_module.setdefault(name.rpartition(".")[0], set()).update(one.group_sizes)

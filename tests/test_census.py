@@ -11,12 +11,13 @@ from fixtures.subjects.api import QueryProjections
 @pytest.mark.parametrize(
     ("warning", "speaks"),
     [
-        ("VLLM_DCP_Q_REPLICATE has no effect on this model", True),
-        ("dcp_q_replicate is ignored", True),
-        ("Query replication is not supported by this attention", True),
-        ("ReplicatedLinear falls back to a slower kernel", False),
+        ("VLLM_DCP_Q_REPLICATE has no effect on SomeAttention", True),
+        ("model.layers.0.self_attn ignores dcp_q_replicate", True),
+        ("Query replication is not supported by SomeAttention", True),
+        ("dcp_q_replicate is experimental", False),
+        ("ReplicatedLinear of SomeAttention falls back to a slower kernel", False),
     ],
 )
-def test_a_warning_is_about_the_switch_if_it_names_it(warning: str, speaks: bool) -> None:
+def test_a_warning_counts_that_names_the_switch_and_the_layer(warning: str, speaks: bool) -> None:
     said = QueryProjections(group_sizes=(1,), warnings=("something else", warning))
-    assert census.speaks(said) == speaks
+    assert census.speaks("models.some.SomeAttention", said) == speaks
