@@ -2,8 +2,8 @@
 
 set_lora copies an adapter into the corner of a buffer that has its shape. Expected: an adapter
 whose matrices have other extents than the layer is refused. Got: one with fewer columns, fewer
-rows or matrices of different ranks is taken, a single column or row is spread over all of them, and
-one that is larger ends in torch's RuntimeError, once the adapter before it was taken off.
+rows or matrices of different ranks is taken, what it lacks stays 0, and one that is larger ends in
+torch's RuntimeError, once the adapter before it was taken off.
 
 Needs torch and vLLM 0.27.1 to 0.33.0, no GPU:  python lora_misfits_are_taken.py
 """
