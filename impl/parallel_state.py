@@ -27,7 +27,7 @@ class Communicator(Protocol):
 
 
 class GroupCoordinator:
-    """Collectives along any axis. What one rank gathers or adds up is what it has already."""
+    """Collectives along any axis; one rank gathers and adds up without a communicator."""
 
     def __init__(self, communicator: Communicator) -> None:
         self.communicator = communicator
