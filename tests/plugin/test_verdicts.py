@@ -129,7 +129,7 @@ def test_the_header_shows_what_is_judged_and_every_setting(gate: Gate) -> None:
     assert "subject: nothing 1.0+cpu, device cpu, world simulated, profile dev" in run.output
     assert "seed 7" in run.output
     assert run.verdicts["settings"]["seed"] == "7"
-    assert run.verdicts["settings"]["max_examples"] == "100"
+    assert run.verdicts["settings"]["max_examples"] == "50"
 
 
 def test_a_failure_shows_its_smallest_example_and_the_line_that_repeats_it(gate: Gate) -> None:
