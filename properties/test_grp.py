@@ -15,7 +15,7 @@ from fixtures.clauses import clause
 from fixtures.gate.profiles import examples
 from fixtures.programs import linear, lora, mla
 from fixtures.programs.linear import LinearCase, Returns
-from fixtures.programs.lora import AdapterCase, Misfit, MisfitCase, Misfitted
+from fixtures.programs.lora import AdapterCase, Misfit
 from fixtures.programs.mla import ModuleCase
 from fixtures.subjects.api import MAX_LORA_RANK, Part, Subject
 
@@ -185,9 +185,13 @@ def test_an_adapter_on_the_group_layer_reaches_the_local_projection_or_is_refuse
         )
 
 
-def _check_refused(case: MisfitCase, kind: Misfit, layer: str, by_rank: list[Misfitted]) -> None:
+def _check_misfit_is_refused(
+    subject: Subject, kind: Misfit, data: st.DataObject, group: bool
+) -> None:
+    case = data.draw(strategies.misfits(kind), label="adapter")
+    by_rank = subject.run(case.fitting.linear.layout, lora.misfit, case, group)
     for rank, tried in enumerate(by_rank):
-        refusal, where = tried.refusal, f"the {layer} layer of rank {rank}"
+        refusal, where = tried.refusal, f"the {'group' if group else 'plain'} layer of rank {rank}"
         assert refusal is not None, f"{where} takes an adapter, although {kind}"
         assert refusal.kind == "ValueError", f"{where} refuses with {refusal}, as {kind}"
         for value in case.values:
@@ -204,9 +208,7 @@ def _check_refused(case: MisfitCase, kind: Misfit, layer: str, by_rank: list[Mis
 def test_an_adapter_that_does_not_fit_the_plain_layer_is_refused(
     subject: Subject, kind: Misfit, data: st.DataObject
 ) -> None:
-    case = data.draw(strategies.misfits(kind), label="adapter")
-    by_rank = subject.run(case.fitting.linear.layout, lora.misfit, case, False)
-    _check_refused(case, kind, "plain", by_rank)
+    _check_misfit_is_refused(subject, kind, data, group=False)
 
 
 @clause("GRP-6", needs=(Part.GROUP_LINEAR,))
@@ -216,9 +218,7 @@ def test_an_adapter_that_does_not_fit_the_plain_layer_is_refused(
 def test_an_adapter_that_does_not_fit_the_group_layer_is_refused(
     subject: Subject, kind: Misfit, data: st.DataObject
 ) -> None:
-    case = data.draw(strategies.misfits(kind), label="adapter")
-    by_rank = subject.run(case.fitting.linear.layout, lora.misfit, case, True)
-    _check_refused(case, kind, "group", by_rank)
+    _check_misfit_is_refused(subject, kind, data, group=True)
 
 
 @clause(
