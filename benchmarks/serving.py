@@ -9,10 +9,11 @@ changed, or a batch served on both paths and compared with the oracle.
 from __future__ import annotations
 
 import argparse
+import itertools
 import time
 
 import torch
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import invariant, run_state_machine_as_test
 
 from fixtures.subjects import registry
@@ -42,9 +43,11 @@ def main() -> None:
     subject, _ = registry.load("impl", "simulated")
     Counted.subject = subject
     clock, processor = time.perf_counter(), time.process_time()
-    while Counted.made < wanted:
+    for number in itertools.count():
+        if Counted.made >= wanted:
+            break
         run_state_machine_as_test(
-            Counted,
+            seed(number)(Counted),
             settings=settings(
                 max_examples=50,
                 stateful_step_count=50,

@@ -41,11 +41,12 @@ def attend(
         scale: Softmax scale.
         causal: Row i attends the keys 0 .. i, else every key.
     """
-    scores = torch.einsum("qhd,khd->hqk", q.float(), k.float()) * scale
+    scores = q.float().transpose(0, 1) @ k.float().permute(1, 2, 0) * scale
     if causal:
         rows = torch.arange(q.shape[0], device=q.device)
         future = rows.unsqueeze(0) > rows.unsqueeze(1)
         scores = scores.masked_fill(future, -math.inf)
     lse = scores.logsumexp(dim=-1)
     weights = (scores - lse.unsqueeze(-1)).exp()
-    return PartialAttention(torch.einsum("hqk,khv->qhv", weights, v.float()), lse.T)
+    out = weights @ v.float().transpose(0, 1)
+    return PartialAttention(out.transpose(0, 1), lse.T)
