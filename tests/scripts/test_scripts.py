@@ -41,6 +41,15 @@ DECODE = DecodeCase(
     Data(2),
     transport="a2a",
 )
+# On one of its ranks the two paths are a rounding apart.
+ROUNDED = DecodeCase(
+    Layout(4, 2),
+    MLADims(4, 1, 4, 3, 4, 5),
+    Batch((Request(2),)),
+    1,
+    "float32",
+    Data(0),
+)
 needs_vllm = pytest.mark.skipif(
     not any(metadata.distributions(name="vllm")), reason="vLLM is not installed"
 )
@@ -93,8 +102,9 @@ def test_a_script_shows_the_alias_of_a_single_row(tmp_path: Path) -> None:
     [
         Call(merge.merge_partials, LAYOUT, (MERGE, "ag_rs", False), {}),
         Call(decode.both_paths, LAYOUT, (DECODE,), {}),
+        Call(decode.both_paths, ROUNDED.layout, (ROUNDED,), {}),
     ],
-    ids=["merge", "decode"],
+    ids=["merge", "decode", "paths a rounding apart"],
 )
 def test_a_script_of_what_is_right_says_so(tmp_path: Path, call: Call) -> None:
     done = _run(tmp_path, call)
