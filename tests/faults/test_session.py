@@ -7,6 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from fixtures.faults import __main__ as command
+from fixtures.faults.recorded import PATH
+
 ROOT = Path(__file__).parents[2]
 
 SCRIPT = """
@@ -55,4 +60,18 @@ def test_each_fault_meets_its_fate_and_no_file_is_touched(tmp_path: Path) -> Non
     wrong = written["outcomes"][0]
     assert wrong["clause"] == "KVS-1"
     assert wrong["reason"].startswith("AssertionError: slots of rank")
+    line = run.stdout[run.stdout.index("killed: wrong (") :].partition("\n")[0]
+    assert " by test_slots_and_tokens_are_in_bijection: AssertionError: slots of rank" in line
     assert (ROOT / "impl" / "layout.py").read_bytes() == before
+
+
+@pytest.mark.parametrize("option", ["--check", "--record"])
+def test_shares_of_a_part_are_neither_compared_nor_recorded(
+    option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recorded = PATH.read_bytes()
+    with pytest.raises(SystemExit) as caught:
+        command.main(["--only", "KVS-1", option])
+    assert caught.value.code == 2
+    assert "leave --only out" in capsys.readouterr().err
+    assert PATH.read_bytes() == recorded
