@@ -4,7 +4,10 @@ import os
 import re
 import signal
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -23,7 +26,7 @@ from fixtures.worlds.errors import (
     TimedOut,
     WorldError,
 )
-from fixtures.worlds.nursery import zygote_for
+from fixtures.worlds.nursery import Zygote, zygote_for
 from fixtures.worlds.processes import ProcessWorld
 from fixtures.worlds.simulated import SimulatedWorld
 from tests.worlds import programs
@@ -301,6 +304,64 @@ def test_a_killed_zygote_is_replaced() -> None:
     assert_whole(other)
     world.close()
     other.close()
+
+
+class Ring(Exception):  # noqa: N818
+    """What somebody's signal handler raises."""
+
+
+@contextmanager
+def rings_after(seconds: float) -> Iterator[None]:
+    """Have a signal handler raise ``Ring`` in the context, once."""
+
+    def ring(signum: int, frame: object) -> None:
+        raise Ring
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_a_reply_of_the_zygote_that_nobody_waited_for_is_taken_for_no_other() -> None:
+    world = ProcessWorld(2, timeout=30)
+    assert_whole(world)
+    pid = zygote_for(("torch",)).pid
+    os.kill(pid, signal.SIGSTOP)
+    with pytest.raises(Ring), rings_after(0.5):
+        world.run(programs.fail, "raise", (1,))
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGCONT)
+    for _ in range(3):
+        failing(world, "kill", (0,))
+    world.close()
+
+
+def test_a_start_that_is_interrupted_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    zygote = zygote_for(("torch",))
+    pids: list[int] = []
+    fork = Zygote.fork
+
+    def fork_one(self: Zygote, *args: Any, **settings: Any) -> int:
+        if pids:
+            raise Ring
+        pids.append(fork(self, *args, **settings))
+        return pids[0]
+
+    before = open_files()
+    monkeypatch.setattr(Zygote, "fork", fork_one)
+    with pytest.raises(Ring):
+        ProcessWorld(3)
+    assert open_files() == before
+    zygote.kill([], wait=True)
+    assert not Path(f"/proc/{pids[0]}").exists()
 
 
 def test_a_module_that_cannot_be_imported() -> None:
