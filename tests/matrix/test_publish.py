@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,9 +12,16 @@ from fixtures.matrix.publish import main
 from fixtures.report import model, pages
 
 
-def _matrix(folder: Path, complete: bool = True, waiting: tuple[str, ...] = ()) -> Path:
+def _matrix(
+    folder: Path,
+    complete: bool = True,
+    waiting: tuple[str, ...] = (),
+    run_with: str = "PYTHONPATH=.tox/vllm/vllm-0.32.0 .tox/judge/bin/python",
+) -> Path:
     path = folder / "vllm-0.32.0.json"
-    Judgement("vllm", "0.32.0", "cpu", "processes", "ci", {}, complete=complete).write(path)
+    Judgement(
+        *("vllm", "0.32.0", "cpu", "processes", "ci", {}), run_with=run_with, complete=complete
+    ).write(path)
     pages.write(folder, [model.read(path)], waiting)
     script = folder / "scripts" / "vllm-0.32.0" / "test_x-test_y.py"
     script.parent.mkdir(parents=True)
@@ -36,17 +44,21 @@ def test_a_finished_matrix_replaces_the_one_before(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("complete", "waiting", "sentence"),
-    [(False, (), "is incomplete"), (True, ("vllm==0.33.0",), "is incomplete")],
+    ("given", "sentence"),
+    [
+        ({"complete": False}, "is incomplete"),
+        ({"waiting": ("vllm==0.33.0",)}, "is incomplete"),
+        ({"run_with": "/home/u/python"}, "is on no other machine"),
+        ({"run_with": "PYTHONPATH=.tox:../vllm python"}, "is on no other machine"),
+    ],
 )
-def test_an_unfinished_matrix_is_refused_and_replaces_nothing(
+def test_an_unfinished_matrix_or_one_of_this_machine_alone_is_refused_and_replaces_nothing(
     tmp_path: Path,
-    complete: bool,
-    waiting: tuple[str, ...],
+    given: dict[str, Any],
     sentence: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    source, target = _matrix(tmp_path / "reports", complete, waiting), tmp_path / "published"
+    source, target = _matrix(tmp_path / "reports", **given), tmp_path / "published"
     target.mkdir()
     (target / "kept").touch()
     assert main(["--from", str(source), "--to", str(target)]) == 2

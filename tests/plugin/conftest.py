@@ -78,6 +78,19 @@ class Gate:
             json.loads(verdicts.read_text("utf-8")) if verdicts.exists() else {},
         )
 
+    def paste(self, line: str) -> subprocess.CompletedProcess[str]:
+        """Run a command line as a person does who reads it and knows nothing else."""
+        return subprocess.run(
+            line,
+            shell=True,
+            cwd=self.folder,
+            env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+
 
 @pytest.fixture
 def gate(tmp_path: Path) -> Gate:

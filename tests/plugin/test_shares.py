@@ -118,5 +118,7 @@ def test_a_failure_is_that_of_the_whole_property(gate: Gate) -> None:
     assert run.code == 1
     failed = [test for test in run.verdicts["tests"] if test["verdict"] == "fail"]
     assert {test["counterexample"] for test in failed} == {"value: 100"}
-    assert {test["repeat"].split()[1] for test in failed} == {"test_shared.py::test_fails"}
+    assert {test["repeat"].partition(" --")[0].rpartition(" ")[2] for test in failed} == {
+        "test_shared.py::test_fails"
+    }
     assert run.clause("LIN-3")["verdict"] == "pass"

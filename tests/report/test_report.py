@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from fixtures.gate.command import ROOT, seen_from
 from fixtures.gate.judgement import Judgement
 from fixtures.gate.results import TestResult, Verdict
 from fixtures.report import compare, model, pages
@@ -21,6 +22,7 @@ def _run(folder: Path, version: str, *results: TestResult) -> Run:
         "processes",
         "ci",
         {"torch": "2.13.0"},
+        run_with="PYTHONPATH=.tox/vllm/x .venv/bin/python",
         plan={result.test: result.clauses for result in results},
         selected={result.test for result in results},
         complete=True,
@@ -66,6 +68,8 @@ def test_the_page_links_the_scripts_of_a_failure(tmp_path: Path) -> None:
     pages.write(tmp_path, [_run(tmp_path, "0.32.0", _result(Verdict.FAIL, "wrong"))])
     html = (tmp_path / "index.html").read_text("utf-8")
     assert f'href="{script.relative_to(tmp_path)}"' in html
+    line = f"PYTHONPATH=.tox/vllm/x .venv/bin/python {seen_from(ROOT, str(script))}"
+    assert f"<pre>{line}</pre>" in html
     assert "0.31.0" not in html
 
 
