@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import torch
-from hypothesis import settings
+from hypothesis import given, note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
+    get_state_machine_test,
     initialize,
     precondition,
     rule,
-    run_state_machine_as_test,
 )
 
 from fixtures import check, oracle, strategies
@@ -34,10 +34,11 @@ MOST_TOKENS = 40
 # Block 0 is the null block. The rest suffice for requests that are all as long as can be, spread
 # over two ranks in blocks of one token.
 NUM_BLOCKS = 1 + MOST_REQUESTS * (MOST_TOKENS // 2 + 2)
+LIMITS = settings(max_examples=examples(0.3), stateful_step_count=40)
 SMALL_LAYOUTS = strategies.layouts(tp_sizes=(2, 4), min_dcp=2, interleaves=(1, 2, 3))
 
 
-@dataclass
+@dataclass(eq=False)
 class Running:
     """A request between steps.
 
@@ -61,6 +62,15 @@ class Serving(RuleBasedStateMachine):
 
     subject: Subject
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.told = 0
+
+    def _tell(self, what: str) -> None:
+        """Say what a step does, for the words of a failing example."""
+        self.told += 1
+        note(f"Step {self.told}: {what}")
+
     @initialize(layout=SMALL_LAYOUTS, blocks=st.integers(1, 2), draw=st.data())
     def start(self, layout: Layout, blocks: int, draw: st.DataObject) -> None:
         self.dims = draw.draw(strategies.mla_dims(layout.tp), label="dims")
@@ -81,6 +91,10 @@ class Serving(RuleBasedStateMachine):
             data=self.data,
             transport=transport,
         )
+        self._tell(
+            f"start with {layout}, {self.dims}, blocks of {self.case.block_size}, merged by "
+            f"{transport}, seed {self.data.seed}"
+        )
         self.free = list(range(1, NUM_BLOCKS))
         self.fresh: list[int] = []
         for request in self.requests:
@@ -90,12 +104,15 @@ class Serving(RuleBasedStateMachine):
     @rule(tokens=st.integers(1, 17))
     def admit(self, tokens: int) -> None:
         if len(self.requests) < MOST_REQUESTS:
+            self._tell(f"admit request {len(self.requests)} of {tokens} tokens")
             self.requests.append(Running(self._numbers(tokens, self.dims.kv_width)))
 
     @precondition(lambda self: self.requests)
     @rule(draw=st.data())
     def finish(self, draw: st.DataObject) -> None:
-        self._release(self.requests.pop(self._index(draw)))
+        index = self._index(draw)
+        self._tell(f"finish request {index}")
+        self._release(self.requests.pop(index))
 
     @precondition(lambda self: self.requests)
     @rule(draw=st.data())
@@ -116,9 +133,12 @@ class Serving(RuleBasedStateMachine):
     def disturb(self, event: str, draw: st.DataObject) -> None:
         """What seldom happens, in one rule so that steps are more frequent."""
         if event == "load new weights":
+            self._tell("load new weights")
             self.generation += 1
         elif event == "preempt" and self.requests:
-            request = self.requests[self._index(draw)]
+            index = self._index(draw)
+            self._tell(f"preempt request {index}")
+            request = self.requests[index]
             self._release(request)
             request.computed, request.blocks = 0, []
         elif event == "switch layout":
@@ -152,6 +172,7 @@ class Serving(RuleBasedStateMachine):
             padding=draw.draw(st.sampled_from(paddings), label="padding"),
         )
         scheduled = decodes + prefills
+        self._tell(f"serve {self._in_words(batch, scheduled)}")
         for one, request in zip(scheduled, batch.requests, strict=True):
             self._allocate(one, request.seq_len)
         keys = [
@@ -167,6 +188,13 @@ class Serving(RuleBasedStateMachine):
                 one.computed = len(one.keys)
             else:
                 one.computed = request.seq_len
+
+    def _in_words(self, batch: Batch, scheduled: list[Running]) -> str:
+        parts = [
+            f"{request.query_len} of request {self.requests.index(one)} after {one.computed}"
+            for one, request in zip(scheduled, batch.requests, strict=True)
+        ]
+        return f"tokens: {', '.join(parts)}; {batch.padding} rows of padding"
 
     def _run(
         self, batch: Batch, scheduled: list[Running], keys: list[torch.Tensor]
@@ -270,12 +298,16 @@ class Serving(RuleBasedStateMachine):
         self.free += one.blocks
 
 
+# Its inner function is one run of the machine, and so an example like those of other properties.
+run_once = get_state_machine_test(Serving, settings=LIMITS).hypothesis.inner_test  # type: ignore[attr-defined]
+
+
 @clause(
     "DEC-1", "DEC-2", "DEC-5", "DEC-6", "DEC-7", "DEC-8", "KVS-1", "COM-1", "COM-2",
     needs=(Part.REPLICATED_DECODE, Part.PREFILL, Part.MULTI_TOKEN_DECODE),
 )  # fmt: skip
-def test_serving(subject: Subject) -> None:
-    machine = type("Serving", (Serving,), {"subject": subject})
-    run_state_machine_as_test(
-        machine, settings=settings(max_examples=examples(0.3), stateful_step_count=40)
-    )
+@LIMITS
+@given(run=st.data())
+def test_serving(subject: Subject, run: st.DataObject) -> None:
+    Serving.subject = subject
+    run_once(run)

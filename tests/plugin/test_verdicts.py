@@ -150,6 +150,32 @@ def test_a_failure_shows_its_smallest_example_and_the_line_that_repeats_it(gate:
     assert repeated["examples"] <= 2
 
 
+def test_the_machine_that_serves_is_told_in_steps_and_repeated_like_any_other(gate: Gate) -> None:
+    gate.write(
+        "test_properties.py",
+        "from properties.test_serving import test_serving\n"
+        "from fixtures.subjects.api import Subject\n"
+        "from fixtures.programs import serving\n"
+        "def run(subject, layout, program, *args):\n"
+        "    assert program is serving.start, 'serves nothing'\n"
+        "Subject.run = run\n",
+    )
+    (test,) = gate.run("--hypothesis-profile", "ci").verdicts["tests"]
+    assert test["verdict"] == "fail"
+    steps = test["counterexample"].splitlines()
+    assert steps[0].startswith("Step 1: start with tp=2 dcp=2 interleave=1, H=2 ")
+    assert steps[1:] == [
+        "Step 2: admit request 0 of 1 tokens",
+        "Step 3: serve tokens: 1 of request 0 after 0; 0 rows of padding",
+    ]
+    again = gate.paste(f"{test['repeat']} --verdicts again.json")
+    assert again.returncode == 1, again.stdout
+    (repeated,) = json.loads((gate.folder / "again.json").read_text("utf-8"))["tests"]
+    assert repeated["reason"] == test["reason"] == "AssertionError: serves nothing"
+    assert all(step in again.stdout for step in steps)
+    assert repeated["examples"] == 1
+
+
 def test_only_undecided_tests_are_no_failure_of_the_subject(gate: Gate) -> None:
     gate.write("test_properties.py", PROPERTIES)
 
