@@ -150,6 +150,20 @@ def test_a_failure_shows_its_smallest_example_and_the_line_that_repeats_it(gate:
     assert repeated["examples"] <= 2
 
 
+def test_an_example_that_passes_by_now_says_so(gate: Gate) -> None:
+    gate.write("test_properties.py", PROPERTIES)
+    (test,) = gate.run("-k", "test_fails", ".").verdicts["tests"]
+    gate.write("test_properties.py", PROPERTIES.replace("number < 40", "number < 41"))
+    again = gate.paste(test["repeat"])
+    assert again.returncode == 0, again.stdout
+    assert "test_properties.py::test_fails: this example passes now" in again.stdout
+
+    gate.write("test_properties.py", PROPERTIES.replace("assert number < 40,", "assume(False) #"))
+    again = gate.paste(test["repeat"])
+    assert again.returncode == 2, again.stdout
+    assert "this example passes now" not in again.stdout
+
+
 def test_the_machine_that_serves_is_told_in_steps_and_repeated_like_any_other(gate: Gate) -> None:
     gate.write(
         "test_properties.py",
