@@ -1,8 +1,10 @@
 """What worlds do when ranks raise, die, hang, or leave each other waiting."""
 
+import errno
 import os
 import re
 import signal
+import socket
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -362,6 +364,33 @@ def test_a_start_that_is_interrupted_leaves_nothing(monkeypatch: pytest.MonkeyPa
     assert open_files() == before
     zygote.kill([], wait=True)
     assert not Path(f"/proc/{pids[0]}").exists()
+
+
+def test_a_failure_is_told_though_no_new_ranks_can_be_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = ProcessWorld(2, timeout=30)
+    assert_whole(world)
+    before = open_files()
+    socketpair, left = socket.socketpair, [1]
+
+    def one_pair(*args: Any) -> Any:
+        if not left:
+            raise OSError(errno.EMFILE, "Too many open files")
+        left.pop()
+        return socketpair(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(socket, "socketpair", one_pair)
+        with pytest.raises(RankRaised):
+            world.run(programs.fail, "raise", (1,))
+        with pytest.raises(OSError, match="Too many open files"):
+            world.run(programs.my_rank)
+    without = open_files()
+    assert_whole(world)
+    assert open_files() == before
+    assert without < before
+    world.close()
 
 
 def test_a_module_that_cannot_be_imported() -> None:
