@@ -138,6 +138,9 @@ def test_a_failure_shows_its_smallest_example_and_the_line_that_repeats_it(gate:
     gate.write("test_properties.py", PROPERTIES)
     run = gate.run("-k", "test_fails", ".")
 
+    assert run.clause("ENG-1")["reason"] == run.clause("GRP-3")["reason"] == "not selected"
+    assert f"not selected: {len(run.verdicts['clauses']) - 1} clauses" in run.output
+    assert "no property" not in run.output
     (test,) = run.verdicts["tests"]
     assert test["counterexample"] == "number: 40"
     assert test["repeat"] in run.output
