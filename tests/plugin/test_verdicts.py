@@ -52,7 +52,7 @@ def test_has_no_example_to_run(number):
 
 @clause("GRP-2")
 @given(number=st.integers(0, 1000))
-def test_fails(number):
+def test_fails(subject, number):
     assert number < 40, "too many"
 
 @clause("GRP-3")
@@ -142,6 +142,8 @@ def test_a_failure_shows_its_smallest_example_and_the_line_that_repeats_it(gate:
     assert f"not selected: {len(run.verdicts['clauses']) - 1} clauses" in run.output
     assert "no property" not in run.output
     (test,) = run.verdicts["tests"]
+    assert "subject=<nothing 1.0+cpu>" in run.output
+    assert "Subject(" not in run.output
     assert test["counterexample"] == "number: 40"
     assert test["repeat"] in run.output
     assert run.output.index("Failing test case") < run.output.index("number: 40")
