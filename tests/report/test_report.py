@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,8 @@ from fixtures.report import compare, model, pages
 from fixtures.report.model import Run
 
 
-def _run(folder: Path, version: str, *results: TestResult) -> Run:
-    path = folder / f"{version}.json"
+def _run(folder: Path, version: str, *results: TestResult, target: str = "") -> Run:
+    path = folder / f"{target or f'vllm-{version}'}.json"
     Judgement(
         "vllm",
         version,
@@ -60,8 +61,8 @@ def test_the_pages_show_verdict_reason_example_and_how_to_repeat(tmp_path: Path)
 
 
 def test_the_page_links_the_scripts_of_a_failure(tmp_path: Path) -> None:
-    script = tmp_path / "scripts" / "0.32.0" / "test_x-test_LIN-2.py"
-    other = tmp_path / "scripts" / "0.31.0" / script.name
+    script = tmp_path / "scripts" / "vllm-0.32.0" / "test_x-test_LIN-2.py"
+    other = tmp_path / "scripts" / "vllm-0.31.0" / script.name
     for path in (script, other):
         path.parent.mkdir(parents=True)
         path.touch()
@@ -78,8 +79,8 @@ def test_the_page_links_the_scripts_of_a_failure(tmp_path: Path) -> None:
     [
         (_result(Verdict.PASS), _result(Verdict.PASS), []),
         (_result(Verdict.FAIL, "x"), _result(Verdict.FAIL, "x"), []),
-        (_result(Verdict.FAIL, "x"), _result(Verdict.FAIL, "y"), ["LIN-2: fail -> fail: y"]),
-        (_result(Verdict.PASS), _result(Verdict.FAIL, "y"), ["LIN-2: pass -> fail: y"]),
+        (_result(Verdict.FAIL, "x"), _result(Verdict.FAIL, "y"), ["LIN-2: fail -> fail"]),
+        (_result(Verdict.PASS), _result(Verdict.FAIL, "y"), ["LIN-2: pass -> fail"]),
         (_result(Verdict.FAIL, "x"), _result(Verdict.PASS), ["LIN-2: fail -> pass"]),
     ],
 )
@@ -87,8 +88,52 @@ def test_a_comparison_tells_what_changed(
     tmp_path: Path, base: TestResult, patch: TestResult, changed: list[str]
 ) -> None:
     found = compare.changes(_run(tmp_path, "1.0", base), _run(tmp_path, "1.1", patch))
-    assert [str(change) for change in found] == changed
+    assert [str(change).partition(",")[0] for change in found] == changed
     assert any(change.is_new_failure for change in found) == any("-> fail" in c for c in changed)
+
+
+def test_the_failures_closest_to_what_is_wrong_come_first_each_with_its_repeat_line(
+    tmp_path: Path,
+) -> None:
+    wide = TestResult(
+        "properties/test_serving.py::test_serving",
+        ("DEC-1", "DEC-5", "KVS-1"),
+        Verdict.FAIL,
+        2,
+        reason="it differs",
+    )
+    base = _run(
+        tmp_path,
+        "0.32.0",
+        replace(wide, verdict=Verdict.PASS, reason=""),
+        _result(Verdict.FAIL, "x", "COM-2"),
+        _result(Verdict.PASS),
+        _result(Verdict.PASS, clause="LIN-3"),
+        _result(Verdict.PASS, clause="MEM-1"),
+    )
+    patch = _run(
+        tmp_path,
+        "0.32.0",
+        wide,
+        _result(Verdict.PASS, clause="COM-2"),
+        _result(Verdict.FAIL, "shard 1 is wrong"),
+        _result(Verdict.PASS, clause="LIN-3"),
+        target="vllm-mine",
+    )
+    assert [str(change).splitlines() for change in compare.changes(base, patch)] == [
+        [
+            "LIN-2: pass -> fail, properties/test_x.py::test_LIN-2",
+            "    shard 1 is wrong",
+            "    to repeat it: pytest --reproduce abc",
+        ],
+        [
+            "DEC-1, DEC-5, KVS-1: pass -> fail, properties/test_serving.py::test_serving",
+            "    it differs",
+        ],
+        ["COM-2: fail -> pass, properties/test_x.py::test_COM-2"],
+        ["MEM-1: pass -> unknown, properties/test_x.py::test_MEM-1", "    not run"],
+    ]
+    assert (base.title, patch.title) == ("vllm 0.32.0", "vllm 0.32.0 (vllm-mine)")
 
 
 def test_a_file_that_is_no_verdict_is_refused_by_name(tmp_path: Path) -> None:
