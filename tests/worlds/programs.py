@@ -6,7 +6,9 @@ import os
 import re
 import signal
 import sys
+import threading
 import time
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -339,3 +341,46 @@ def on_the_device(rank: Rank) -> list[float]:
     both = torch.empty(rank.world_size, device=rank.device)
     everyone(rank).all_gather_into_tensor(both, mine)
     return both.tolist()
+
+
+def leaves_a_child(rank: Rank, how: str, path: str) -> None:
+    """Rank 1 fails in the manner ``how`` and leaves a process that holds all that it held."""
+    group = everyone(rank)
+    if rank.rank == 1:
+        child = os.fork()
+        if child == 0:
+            time.sleep(1000)
+            os._exit(0)
+        with open(path, "w") as file:
+            file.write(str(child))
+        _fail(how, rank.rank)
+    group.barrier()
+
+
+def returns_twice(rank: Rank) -> str:
+    """A forked child comes back from here, too, and before its parent does."""
+    child = os.fork()
+    if child == 0:
+        return "child"
+    os.waitpid(child, 0)
+    return "rank"
+
+
+def inherited_by_programs(rank: Rank) -> list[str]:
+    """What a program that this rank executes would hold of the world's pipes and files."""
+    held = []
+    for fd in map(int, os.listdir("/proc/self/fd")):
+        with suppress(OSError):
+            target = os.readlink(f"/proc/self/fd/{fd}")
+            if fd > 2 and target.startswith(("pipe:", "/memfd:")) and os.get_inheritable(fd):
+                held.append(target)
+    # Of its own pipe, gloo has both ends here.
+    return [target for target in held if held.count(target) == 1]
+
+
+def ends_after_its_answer(rank: Rank) -> None:
+    """Rank 1 does; the others take longer."""
+    if rank.rank == 1:
+        threading.Timer(0.1, os._exit, (6,)).start()
+    else:
+        time.sleep(0.6)

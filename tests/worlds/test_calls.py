@@ -180,6 +180,15 @@ def test_output_of_ranks_is_printed_by_the_caller(
     ]
 
 
+def test_a_child_that_comes_back_from_a_program_answers_for_no_rank(processes: Get) -> None:
+    assert processes(2).run(programs.returns_twice) == ["rank", "rank"]
+    assert processes(2).run(programs.my_rank) == [(0, 2), (1, 2)]
+
+
+def test_what_a_rank_executes_inherits_nothing_of_the_world(processes: Get) -> None:
+    assert processes(2).run(programs.inherited_by_programs) == [[], []]
+
+
 def test_programs_must_be_module_level_functions(worlds: Get) -> None:
     with pytest.raises(TypeError, match="module-level"):
         worlds(2).run(lambda rank: None)

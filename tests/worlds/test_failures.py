@@ -33,6 +33,7 @@ from fixtures.worlds.processes import ProcessWorld
 from fixtures.worlds.simulated import SimulatedWorld
 from tests.worlds import programs
 from tests.worlds.conftest import Get
+from tests.worlds.test_cleanup import assert_gone
 
 WORLD = (0, 1, 2, 3)
 
@@ -157,6 +158,22 @@ def test_dying(processes: Get, how: str, text: str, who: tuple[int, ...], collec
     assert all(text in error.reports[rank].summary for rank in dead)
     if how == "segfault":
         assert "string_at" in error.reports[dead[0]].details
+
+
+@pytest.mark.parametrize("how", ["_exit", "kill", "raise"])
+def test_a_child_of_a_failed_rank(processes: Get, how: str, tmp_path: Path) -> None:
+    """It hides no death, though it holds the rank's pipes, and ends."""
+    with pytest.raises(RankRaised if how == "raise" else RankDied) as caught:
+        processes(3).run(programs.leaves_a_child, how, str(tmp_path / "child"))
+    assert_every_rank_is_named(caught.value, 3)
+    assert_gone([int((tmp_path / "child").read_text())])
+    assert_whole(processes(3))
+
+
+def test_a_rank_that_ends_after_its_answer(processes: Get) -> None:
+    with pytest.raises(RankDied, match="rank 1 exited with status 6"):
+        processes(2).run(programs.ends_after_its_answer)
+    assert_whole(processes(2))
 
 
 def test_never_entered(worlds: Get) -> None:
