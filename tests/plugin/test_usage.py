@@ -17,6 +17,9 @@ PASSES = "from fixtures.clauses import clause\n\n@clause('LIN-1')\ndef test_pass
         ("vllm", ("--world", "simulated"), "choose --world processes"),
         ("absent", (), "fixtures.subjects.absent needs the module"),
         ("nothing", ("--reproduce", "0.1:abc"), "--reproduce is of Hypothesis 0.1"),
+        ("nothing", ("--layout", "dcp=4"), "tp is missing, as in tp=8,dcp=4"),
+        ("nothing", ("--layout", "tp=6,dcp=4"), "dcp 4 does not divide tp 6"),
+        ("nothing", ("--layout", "tp=4,pcp=2"), "spells no layout at 'pcp=2'"),
     ],
 )
 def test_a_wrong_question_is_answered_in_a_sentence(
