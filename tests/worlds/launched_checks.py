@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fixtures.worlds.errors import Deadlock, RankRaised, TimedOut
+from fixtures.worlds.errors import Deadlock, RankDied, RankRaised, TimedOut
 from fixtures.worlds.launched import LaunchedWorld, launched_world
 from tests.worlds import programs
 from tests.worlds.test_calls import HALVES, check_collectives
@@ -60,6 +60,22 @@ def test_hanging(
 ) -> None:
     with pytest.raises(kind):
         world.run(programs.fail, how, who)
+    check_collectives(world, HALVES, torch.float32)
+
+
+@pytest.mark.parametrize("who", [0, 3])
+def test_exceptions_that_are_no_exception(world: LaunchedWorld, who: int) -> None:
+    with pytest.raises(pytest.skip.Exception, match=f"rank {who} has no such thing"):
+        world.run(programs.fail, "skip", (who,))
+    with pytest.raises(RankDied, match=f"rank {who}: exited with 3"):
+        world.run(programs.fail, "exit", (who,))
+    check_collectives(world, HALVES, torch.float32)
+
+
+@pytest.mark.parametrize("who", [0, 3])
+def test_a_result_that_cannot_be_rebuilt(world: LaunchedWorld, who: int) -> None:
+    with pytest.raises(RankRaised, match=f"rank {who} raised TypeError"):
+        world.run(programs.returns_what_cannot_be_rebuilt, who)
     check_collectives(world, HALVES, torch.float32)
 
 

@@ -2,6 +2,8 @@
 
 import contextvars
 import ctypes
+import dataclasses
+import itertools
 import os
 import re
 import signal
@@ -11,6 +13,7 @@ import time
 from contextlib import suppress
 from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
 from torch.overrides import TorchFunctionMode
@@ -239,6 +242,11 @@ def _fail(how: str, rank: int) -> None:
                         time.sleep(0.001)
                 except BaseException:
                     pass
+        case "skip":
+            pytest.skip(f"rank {rank} has no such thing")
+        case "stuck":
+            # Never looks for signals.
+            sum(itertools.repeat(0))
         case "return":
             pass
         case _:
@@ -384,3 +392,14 @@ def ends_after_its_answer(rank: Rank) -> None:
         threading.Timer(0.1, os._exit, (6,)).start()
     else:
         time.sleep(0.6)
+
+
+@dataclasses.dataclass
+class NotRebuilt:
+    """Is no argument of its own making."""
+
+    one: int = dataclasses.field(init=False, default=1)
+
+
+def returns_what_cannot_be_rebuilt(rank: Rank, who: int) -> NotRebuilt | None:
+    return NotRebuilt() if rank.rank == who else None

@@ -24,6 +24,27 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def launch(agent: list[str], *arguments: str, timeout: float = 4) -> subprocess.Popen[str]:
+    """One agent, rank 0 of which runs pytest."""
+    command = [
+        *(sys.executable, "-m", "torch.distributed.run", *agent),
+        *("-m", "fixtures.worlds.launched", "-q", "-p", "no:cacheprovider", *arguments),
+    ]
+    settings = {
+        "GLOO_SOCKET_IFNAME": "lo",
+        "OMP_NUM_THREADS": "1",
+        "WORLDS_TIMEOUT": str(timeout),
+    }
+    return subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env={**os.environ, **settings},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
 def on_two_agents(rendezvous: str, *arguments: str) -> list[str]:
     """Outputs of two agents of two ranks each, rank 0 of which ran pytest with success."""
     port = free_port()
@@ -35,22 +56,8 @@ def on_two_agents(rendezvous: str, *arguments: str) -> list[str]:
             else ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}",
                   "--rdzv-conf", f"is_host={int(node == 0)}", "--local-addr", "127.0.0.1"]
         )  # fmt: skip
-        command = [
-            *(sys.executable, "-m", "torch.distributed.run", "--nnodes", "2"),
-            *("--nproc-per-node", "2", "--node-rank", str(node), *where),
-            *("-m", "fixtures.worlds.launched", "-q", "-p", "no:cacheprovider", *arguments),
-        ]
-        environment = {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "WORLDS_TIMEOUT": "4"}
-        agents.append(
-            subprocess.Popen(
-                command,
-                cwd=ROOT,
-                env={**os.environ, **environment},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-            )
-        )
+        agent = ["--nnodes", "2", "--nproc-per-node", "2", "--node-rank", str(node), *where]
+        agents.append(launch(agent, *arguments))
     outputs = [agent.communicate(timeout=600)[0] for agent in agents]
     assert [agent.returncode for agent in agents] == [0, 0], "\n".join(outputs)
     return outputs
@@ -59,7 +66,7 @@ def on_two_agents(rendezvous: str, *arguments: str) -> list[str]:
 @pytest.mark.parametrize("rendezvous", ["static", "c10d"])
 def test_two_agents(rendezvous: str) -> None:
     outputs = on_two_agents(rendezvous, "tests/worlds/launched_checks.py")
-    assert sum("12 passed" in output for output in outputs) == 1, "\n".join(outputs)
+    assert sum("16 passed" in output for output in outputs) == 1, "\n".join(outputs)
 
 
 def test_a_property_on_two_agents() -> None:
@@ -69,6 +76,15 @@ def test_a_property_on_two_agents() -> None:
     )
     outputs = on_two_agents("static", property_, "--world", "launched", "-p", "no:xdist")
     assert sum("1 passed" in output for output in outputs) == 1, "\n".join(outputs)
+
+
+def test_a_rank_that_does_not_come_back_keeps_nobody_for_ever() -> None:
+    where = ["--nproc-per-node", "3", "--master-addr", "127.0.0.1", "--master-port"]
+    agent = launch([*where, str(free_port())], "tests/worlds/launched_stuck_checks.py", timeout=1)
+    output, _ = agent.communicate(timeout=200)
+    assert "1 passed" in output
+    assert "rank 1 did not end within 10 s of the last call" in output
+    assert agent.returncode == 1, output
 
 
 def test_there_is_no_launched_world_without_torchrun() -> None:
