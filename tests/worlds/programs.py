@@ -403,3 +403,43 @@ class NotRebuilt:
 
 def returns_what_cannot_be_rebuilt(rank: Rank, who: int) -> NotRebuilt | None:
     return NotRebuilt() if rank.rank == who else None
+
+
+def prints_for_ever(rank: Rank) -> None:
+    if rank.rank == 1:
+        while True:
+            print("x" * 10_000)
+
+
+def waits_for_a_child(rank: Rank) -> str:
+    """A wait that is for no collective, while the other ranks are in one."""
+    if rank.rank == 1 and os.fork() == 0:
+        time.sleep(1)
+        os._exit(0)
+    if rank.rank == 1:
+        os.wait()
+    everyone(rank).barrier()
+    return "through"
+
+
+def cannot_tell_then_is_slow(rank: Rank) -> str:
+    """Rank 1 is asked where it is while it holds the interpreter, in sleep."""
+    group = everyone(rank)
+    group.barrier()
+    if rank.rank == 1:
+        ctypes.PyDLL(None).usleep(900_000)
+    group.barrier()
+    if rank.rank == 1:
+        time.sleep(2)
+    group.barrier()
+    return "through"
+
+
+def leaves_settings(rank: Rank, *, fails: bool) -> tuple[torch.dtype, bool]:
+    """Settings at the start; other ones stay."""
+    found = torch.get_default_dtype(), torch.is_grad_enabled()
+    torch.set_default_dtype(torch.float64)
+    torch.set_grad_enabled(False)
+    if fails:
+        raise ValueError("and so they stay")
+    return found

@@ -147,6 +147,14 @@ def test_simulated_ranks_start_with_the_callers_settings(simulated: Get) -> None
     assert [(first[0], last[0]) for first, _, last in results] == [(False, False)] * 4
 
 
+def test_settings_that_a_simulated_rank_leaves_are_nobody_elses(simulated: Get) -> None:
+    plain = (torch.get_default_dtype(), True)
+    assert simulated(3).run(programs.leaves_settings, fails=False) == [plain] * 3
+    with pytest.raises(RankRaised):
+        simulated(3).run(programs.leaves_settings, fails=True)
+    assert (torch.get_default_dtype(), torch.is_grad_enabled()) == plain
+
+
 def test_reductions_add_up_in_rank_order(simulated: Get) -> None:
     # 256 + 1 is 256 in bfloat16, so that the order shows.
     [total, *_] = simulated(3).run(reduce_one, [1.0, 256.0, 1.0])

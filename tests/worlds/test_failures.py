@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import socket
+import threading
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -31,6 +32,7 @@ from fixtures.worlds.errors import (
 from fixtures.worlds.nursery import Zygote, zygote_for
 from fixtures.worlds.processes import ProcessWorld
 from fixtures.worlds.simulated import SimulatedWorld
+from fixtures.worlds.team import _OUTPUT_LIMIT_BYTES
 from tests.worlds import programs
 from tests.worlds.conftest import Get
 from tests.worlds.test_cleanup import assert_gone
@@ -248,6 +250,56 @@ def test_a_program_that_swallows_every_exception_is_given_up() -> None:
     world = ProcessWorld(2, timeout=0.5)
     assert type(failing(world, "swallow", (0,))) is TimedOut
     world.close()
+
+
+def test_a_rank_that_prints_for_ever_fills_no_memory() -> None:
+    world = ProcessWorld(2, timeout=3)
+    world.run(programs.my_rank)
+    output = f"/proc/{world.pids[1]}/fd/1"
+    sizes: list[int] = []
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.wait(0.02):
+            with suppress(OSError):
+                sizes.append(os.stat(output).st_size)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        with pytest.raises(TimedOut):
+            world.run(programs.prints_for_ever)
+    finally:
+        done.set()
+        watcher.join()
+    # What it prints between two looks comes on top.
+    assert 1 << 20 < max(sizes) < 16 * _OUTPUT_LIMIT_BYTES
+    world.close()
+
+
+def test_a_wait_for_a_child_is_no_deadlock(processes: Get) -> None:
+    assert processes(2).run(programs.waits_for_a_child) == ["through"] * 2
+
+
+def test_an_answer_that_comes_too_late_is_no_deadlock(processes: Get) -> None:
+    for _ in range(4):
+        assert processes(2).run(programs.cannot_tell_then_is_slow) == ["through"] * 2
+
+
+def test_an_alarm_at_the_end_of_a_call_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = signal.getsignal(signal.SIGALRM)
+    setitimer = signal.setitimer
+
+    def late(which: int, seconds: float, *interval: float) -> tuple[float, float]:
+        if seconds == 0:
+            signal.raise_signal(signal.SIGALRM)
+        return setitimer(which, seconds, *interval)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(signal, "setitimer", late)
+        assert SimulatedWorld(2).run(programs.my_rank) == [(0, 2), (1, 2)]
+    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
+    assert signal.getsignal(signal.SIGALRM) is before
 
 
 @pytest.mark.parametrize("seconds", [0.3, 1.5])
