@@ -17,6 +17,7 @@ import torch
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from fixtures.worlds import nursery
 from fixtures.worlds.api import World
 from fixtures.worlds.errors import (
     CannotStart,
@@ -413,6 +414,23 @@ def test_a_reply_of_the_zygote_that_nobody_waited_for_is_taken_for_no_other() ->
     for _ in range(3):
         failing(world, "kill", (0,))
     world.close()
+
+
+def test_a_zygote_that_does_not_answer_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = ProcessWorld(2, timeout=30)
+    assert_whole(world)
+    monkeypatch.setattr(nursery, "_REPLY_SECONDS", 1.0)
+    os.kill(zygote_for(("torch",)).pid, signal.SIGSTOP)
+    with pytest.raises(RankRaised), rings_after(20):
+        world.run(programs.fail, "raise", (1,))
+    assert_whole(world)
+    world.close()
+
+
+def test_an_import_that_takes_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nursery, "_IMPORT_SECONDS", 0.05)
+    with pytest.raises(CannotStart, match="ended before it was ready"):
+        ProcessWorld(2, ("torch", "fixtures.layout"))
 
 
 def test_a_start_that_is_interrupted_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
