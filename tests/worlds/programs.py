@@ -219,6 +219,8 @@ def _fail(how: str, rank: int) -> None:
                 raise KeyError("chained") from error
         case "exit":
             sys.exit(3)
+        case "huge":
+            sys.exit(10**30)
         case "message":
             sys.exit("enough")
         case "_exit":
@@ -443,3 +445,58 @@ def leaves_settings(rank: Rank, *, fails: bool) -> tuple[torch.dtype, bool]:
     if fails:
         raise ValueError("and so they stay")
     return found
+
+
+class NoMessage(Exception):  # noqa: N818
+    """Raises when asked for its message."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no message")
+
+
+class NoForm(Exception):  # noqa: N818
+    """Is interrupted when pickled."""
+
+    def __reduce__(self) -> Any:
+        raise KeyboardInterrupt
+
+
+def explode_elsewhere(pid: int) -> Exception:
+    if os.getpid() != pid:
+        explode()
+    return ValueError("it ticks")
+
+
+class SlowBomb(Exception):  # noqa: N818
+    """Raises where it is unpickled, but not in the process that made it."""
+
+    def __reduce__(self) -> Any:
+        return explode_elsewhere, (os.getpid(),)
+
+
+def raises_oddly(rank: Rank, what: str) -> None:
+    group = everyone(rank)
+    if rank.rank == 1:
+        match what:
+            case "no message":
+                raise NoMessage
+            case "no form":
+                raise NoForm
+            case "bomb":
+                raise SlowBomb("tick")
+            case "deep":
+                deep: list[Any] = []
+                for _ in range(100_000):
+                    deep = [deep]
+                raise ValueError(deep)
+            case "no stdout":
+                sys.stdout = None
+                raise ValueError("it is gone")
+            case "closed stdout":
+                sys.stdout.close()
+                raise ValueError("it is closed")
+    group.barrier()
+
+
+def returns_a_bomb(rank: Rank) -> Bomb | None:
+    return Bomb() if rank.rank == 1 else None

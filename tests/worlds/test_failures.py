@@ -104,6 +104,30 @@ def test_an_exception_that_cannot_travel_is_described(processes: Get) -> None:
     assert error.exceptions[1].__traceback__ is not None
 
 
+@pytest.mark.parametrize("what", ["no message", "no form", "bomb", "deep"])
+def test_an_odd_exception(worlds: Get, what: str) -> None:
+    with pytest.raises(RankRaised, match="rank 1 raised") as caught:
+        worlds(2).run(programs.raises_oddly, what)
+    assert list(caught.value.exceptions) == [1]
+    assert_every_rank_is_named(caught.value, 2)
+    assert_whole(worlds(2))
+
+
+@pytest.mark.parametrize("what", ["no stdout", "closed stdout"])
+def test_an_exception_without_output(processes: Get, what: str) -> None:
+    with pytest.raises(RankRaised, match="rank 1 raised ValueError: it is"):
+        processes(2).run(programs.raises_oddly, what)
+    assert_whole(processes(2))
+
+
+def test_a_result_that_does_not_arrive(worlds: Get) -> None:
+    with pytest.raises(RankRaised, match="rank 1 raised LookupError: it went off") as caught:
+        worlds(2).run(programs.returns_a_bomb)
+    assert isinstance(caught.value.exceptions[1], LookupError)
+    assert_every_rank_is_named(caught.value, 2)
+    assert_whole(worlds(2))
+
+
 def test_an_exception_that_is_no_exception_passes_through(worlds: Get) -> None:
     with pytest.raises(programs.Stop, match="no such thing"):
         worlds(3).run(programs.stops)
@@ -138,6 +162,12 @@ def test_sys_exit(worlds: Get, how: str, text: str) -> None:
     assert f"exited with {text}" in error.reports[1].summary or text in str(error)
     assert "enough" in str(error) or how == "exit"
     assert not error.exceptions
+
+
+def test_an_exit_code_that_is_no_exit_status(processes: Get) -> None:
+    error = failing(processes(2), "huge", (1,))
+    # As Python has it.
+    assert error.reports[1].summary == "exited with status 255"
 
 
 @pytest.mark.parametrize(
