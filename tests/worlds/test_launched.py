@@ -78,6 +78,14 @@ def test_a_property_on_two_agents() -> None:
     assert sum("1 passed" in output for output in outputs) == 1, "\n".join(outputs)
 
 
+def test_a_node_with_fewer_gpus_than_ranks_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    agent = launch(["--standalone", "--nproc-per-node", "2"], "--device", "cuda")
+    output, _ = agent.communicate(timeout=200)
+    assert agent.returncode == 1
+    assert "process 0 of this node has no GPU, as there are 0: launch no more" in output
+
+
 def test_a_rank_that_does_not_come_back_keeps_nobody_for_ever() -> None:
     where = ["--nproc-per-node", "3", "--master-addr", "127.0.0.1", "--master-port"]
     agent = launch([*where, str(free_port())], "tests/worlds/launched_stuck_checks.py", timeout=1)
