@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 from fixtures import strategies
 from fixtures.data import Magnitude
+from fixtures.engine import Runner
 from fixtures.layout import Layout
 from fixtures.programs.decode import DecodeCase
+from fixtures.programs.engine import EngineCase
 from fixtures.programs.linear import LinearCase
 from fixtures.programs.merge import MergeCase
 
@@ -90,6 +92,32 @@ MERGES: dict[str, Callable[[MergeCase], bool]] = {
     ),
 }
 
+ENGINES: dict[str, Callable[[EngineCase], bool]] = {
+    "several groups": lambda case: case.layout.dcp < case.layout.tp,
+    "interleave": lambda case: case.layout.interleave > 1,
+    "query LoRA": lambda case: case.model.q_lora,
+    "model runner V1": lambda case: case.serving.runner is Runner.V1,
+    "model runner V2": lambda case: case.serving.runner is Runner.V2,
+    "merged by all-to-all": lambda case: case.serving.transport == "a2a",
+    "a prefix to use again": lambda case: (
+        case.serving.prefix_caching
+        and len(case.rounds) == 2
+        and min(max(one.shared for one in asked) for asked in case.rounds)
+        >= case.serving.block_size * case.layout.dcp
+    ),
+    "a cache too small for the requests of a step": lambda case: (
+        sum(
+            -(-(one.length + case.new_tokens) // (case.serving.block_size * case.layout.dcp))
+            for one in case.rounds[0][: case.serving.max_num_seqs]
+        )
+        >= case.serving.num_blocks
+    ),
+    "a prompt in chunks": lambda case: any(
+        one.length > case.serving.max_num_batched_tokens for one in case.rounds[0]
+    ),
+    "requests that wait": lambda case: len(case.rounds[0]) > case.serving.max_num_seqs,
+}
+
 
 @pytest.fixture(autouse=True)
 def _every_layout(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,6 +138,11 @@ def test_linears_reach(name: str) -> None:
 @pytest.mark.parametrize("name", DECODES)
 def test_decode_cases_reach(name: str) -> None:
     find(strategies.decode_cases(), DECODES[name], settings=REACH)
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_engine_cases_reach(name: str) -> None:
+    find(strategies.engine_cases(), ENGINES[name], settings=REACH)
 
 
 @pytest.mark.parametrize("name", MERGES)
