@@ -1,10 +1,11 @@
 """What travels to a rank and back arrives as it was, and shares nothing with what was sent."""
 
+import pytest
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fixtures.worlds import transfer
+from fixtures.worlds import codec, transfer
 
 DTYPES = (
     torch.bool,
@@ -15,6 +16,7 @@ DTYPES = (
     torch.bfloat16,
     torch.float32,
     torch.float64,
+    torch.complex32,
     torch.complex64,
     torch.float8_e4m3fn,
     torch.float8_e5m2,
@@ -37,15 +39,45 @@ def tensors(draw: st.DrawFn) -> torch.Tensor:
     return tensor.transpose(0, -1) if shape and transposed else tensor
 
 
+@pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
 @given(tensors())
 @example(torch.zeros(1, 2).t())  # Contiguous, of a stride that its shape does not tell.
+@example(torch.zeros(2)[::2])  # One number, of a stride that says nothing.
+@example(torch.zeros(4, 6)[:1, ::6])
 def test_a_tensor_arrives_bit_for_bit(tensor: torch.Tensor) -> None:
     copy = transfer.loads(transfer.dumps(tensor))
     assert (copy.dtype, copy.shape) == (tensor.dtype, tensor.shape)
     assert copy.stride() == tensor.stride()
-    assert torch.equal(
-        copy.contiguous().view(-1).view(torch.uint8), tensor.contiguous().view(-1).view(torch.uint8)
-    )
+    assert torch.equal(bits(copy), bits(tensor))
+    decoded = codec.decode(codec.encode(tensor))
+    assert (decoded.dtype, decoded.shape) == (tensor.dtype, tensor.shape)
+    assert torch.equal(bits(decoded), bits(tensor))
+
+
+def bits(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.reshape(-1).clone(memory_format=torch.contiguous_format).view(torch.uint8)
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        torch._neg_view(torch.ones(3)),
+        torch.ones(1, dtype=torch.complex64).mul(1j).conj().imag,
+        torch.ones(2, 3, dtype=torch.complex64).mul(1j).conj().t(),
+        torch.view_as_complex(torch.ones(3, 2, dtype=torch.float16)).conj(),
+    ],
+)
+def test_a_view_that_computes_arrives_as_what_it_shows(view: torch.Tensor) -> None:
+    for copy in (transfer.loads(transfer.dumps(view)), codec.decode(codec.encode(view))):
+        assert (copy.dtype, copy.tolist()) == (view.dtype, view.tolist())
+    assert transfer.loads(transfer.dumps(view)).stride() == view.stride()
+
+
+def test_a_meta_tensor_arrives_as_one() -> None:
+    sent = torch.empty(2, 3, dtype=torch.float16, device="meta").t()
+    copy = transfer.loads(transfer.dumps(sent))
+    assert copy.is_meta
+    assert (copy.dtype, copy.shape, copy.stride()) == (sent.dtype, sent.shape, sent.stride())
 
 
 @given(tensors())
