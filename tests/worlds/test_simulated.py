@@ -1,0 +1,92 @@
+"""What programs do to the process that simulated ranks share: none outlasts the call."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fixtures.worlds.errors import RankRaised, Status, TimedOut
+from fixtures.worlds.simulated import SimulatedWorld
+from tests.worlds import unruly
+from tests.worlds.test_failures import assert_every_rank_is_named, assert_whole
+
+ROOT = Path(__file__).parents[2]
+
+
+def timed_out(world: SimulatedWorld, program: Any, *args: Any) -> TimedOut:
+    settings = world.run(unruly.settings)
+    world.timeout = 0.3
+    with pytest.raises(TimedOut, match=r"not over after 0\.3 s") as caught:
+        world.run(program, *args)
+    assert_every_rank_is_named(caught.value, world.size)
+    assert caught.value.reports[1].status is Status.RUNNING
+    world.timeout = 30
+    assert_whole(world)
+    assert world.run(unruly.settings) == settings
+    return caught.value
+
+
+@pytest.mark.parametrize("how", unruly.HOLD_OUT)
+def test_no_program_keeps_itself_from_being_interrupted(how: str) -> None:
+    error = timed_out(SimulatedWorld(3), unruly.holds_out, how)
+    assert "unruly.py" in error.reports[1].details
+    assert error.reports[2].summary == "had not begun"
+
+
+@pytest.mark.parametrize("what", ["str", "repr", "cause", "context", "stop", "exit", "result"])
+def test_what_cannot_be_told_is_given_up(what: str) -> None:
+    error = timed_out(SimulatedWorld(3), unruly.never_tells, what)
+    assert error.__cause__ is None
+
+
+@pytest.mark.parametrize("swallows", [False, True])
+def test_ranks_that_never_leave_their_finally_are_given_up(swallows: bool) -> None:
+    world = SimulatedWorld(3, timeout=0.3)
+    with pytest.raises(RankRaised, match="rank 2 raised ValueError: it is too much") as caught:
+        world.run(unruly.never_unwinds, swallows=swallows)
+    assert_every_rank_is_named(caught.value, 3)
+    del caught
+    world.timeout = 30
+    assert_whole(world)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("what", ["device", "mode", "mask", "handler"])
+def test_what_a_program_changes_is_put_back(what: str, fails: bool) -> None:
+    world = SimulatedWorld(2, timeout=30)
+    before = world.run(unruly.settings)
+    if fails:
+        with pytest.raises(RankRaised):
+            world.run(unruly.changes, what, fails=True)
+    else:
+        world.run(unruly.changes, what, fails=False)
+    assert world.run(unruly.settings) == before
+    assert unruly.settings(None) == before[0]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("device", [None, "cpu", "meta"])
+def test_default_devices_are_not_shared(device: str | None) -> None:
+    torch.set_default_device(device)
+    try:
+        mine = device or "cpu"
+        assert SimulatedWorld(2).run(unruly.device_before_and_after) == [
+            [mine, "cpu"],
+            [mine, "meta"],
+        ]
+        assert str(torch.empty(0).device) == mine
+        torch.set_default_device(None)
+        assert str(torch.empty(0).device) == "cpu"
+    finally:
+        torch.set_default_device(None)
+
+
+def test_no_thread_of_a_program_keeps_the_process_from_ending() -> None:
+    script = (
+        "from fixtures.worlds.simulated import SimulatedWorld\n"
+        "from tests.worlds import unruly\n"
+        "SimulatedWorld(2).run(unruly.leaves_a_thread)\n"
+    )
+    subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True, timeout=60)

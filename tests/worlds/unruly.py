@@ -1,0 +1,227 @@
+"""Programs that do to their process what ranks of a simulated world can do to all of them."""
+
+import itertools
+import signal
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import torch
+
+from fixtures.worlds.api import Rank
+from tests.worlds.programs import everyone
+
+
+def holds_out(rank: Rank, how: str) -> None:
+    """Rank 1 never ends, and keeps itself from being interrupted."""
+    if rank.rank == 1:
+        _HOLD_OUT[how]()
+    everyone(rank).barrier()
+
+
+def _sleep_for_ever() -> None:
+    while True:
+        time.sleep(0.05)
+
+
+def _with_signals_blocked() -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    _sleep_for_ever()
+
+
+def _with_alarm(handler: Any) -> Callable[[], None]:
+    def hold_out() -> None:
+        signal.signal(signal.SIGALRM, handler)
+        lock = threading.Lock()
+        lock.acquire()
+        lock.acquire()
+
+    return hold_out
+
+
+def _with_every_signal_ignored() -> None:
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        signal.signal(number, signal.SIG_IGN)
+    _sleep_for_ever()
+
+
+def _with_the_timer_stopped() -> None:
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    time.sleep(1000)
+
+
+def _with_the_timer_stopped_on_expiry() -> None:
+    try:
+        time.sleep(1000)
+    finally:
+        _with_the_timer_stopped()
+
+
+def _swallowing() -> None:
+    while True:
+        try:  # noqa: SIM105
+            time.sleep(0.02)
+        except BaseException:
+            pass
+
+
+def _swallowing_in_a_loop() -> None:
+    while True:
+        with suppress(BaseException):
+            while True:
+                time.sleep(0.001)
+
+
+def _swallowing_in_finally() -> None:
+    while True:
+        try:
+            time.sleep(0.02)
+            continue
+        finally:
+            continue  # noqa: B012
+
+
+def _swallowing_in_calls_from_c() -> None:
+    def call(_: int) -> None:
+        with suppress(BaseException):
+            time.sleep(0.001)
+
+    list(map(call, itertools.count()))
+
+
+def _swallowing_all_the_way_up() -> None:
+    while True:
+        try:
+            try:
+                time.sleep(0.001)
+            except BaseException:
+                pass
+            finally:
+                time.sleep(0.001)
+        except BaseException:
+            with suppress(BaseException):
+                time.sleep(0.001)
+
+
+_HOLD_OUT: dict[str, Callable[[], None]] = {
+    "signals blocked": _with_signals_blocked,
+    "alarm ignored": _with_alarm(signal.SIG_IGN),
+    "alarm fatal": _with_alarm(signal.SIG_DFL),
+    "alarm taken": _with_alarm(lambda number, frame: None),
+    "signals ignored": _with_every_signal_ignored,
+    "timer stopped": _with_the_timer_stopped,
+    "timer stopped later": _with_the_timer_stopped_on_expiry,
+    "swallowing": _swallowing,
+    "swallowing in a loop": _swallowing_in_a_loop,
+    "swallowing in finally": _swallowing_in_finally,
+    "swallowing in C": _swallowing_in_calls_from_c,
+    "swallowing everywhere": _swallowing_all_the_way_up,
+}
+HOLD_OUT = tuple(_HOLD_OUT)
+
+
+def never_unwinds(rank: Rank, *, swallows: bool) -> None:
+    """Rank 2 fails; the others, which wait for it, never leave their ``finally``."""
+    group = everyone(rank)
+    if rank.rank == 2:
+        raise ValueError("it is too much")
+    try:
+        group.barrier()
+    finally:
+        while True:
+            with suppress(*([BaseException] if swallows else [])):
+                time.sleep(0.01)
+
+
+class _Endless(Exception):  # noqa: N818
+    """Cannot be told."""
+
+    def __str__(self) -> str:
+        return "" if self.args == ("repr",) else _endless()
+
+    def __repr__(self) -> str:
+        return "" if self.args == ("str",) else _endless()
+
+
+class _EndlessStop(BaseException):
+    def __str__(self) -> str:
+        return _endless()
+
+
+def _endless() -> str:
+    while True:
+        time.sleep(0.01)
+
+
+class _EndlessCode:
+    def __repr__(self) -> str:
+        return _endless()
+
+
+class _EndlessWhereItArrives:
+    def __reduce__(self) -> Any:
+        return _endless, ()
+
+
+def never_tells(rank: Rank, what: str) -> Any:
+    """Rank 1 ends with something that takes for ever to be told, or to be unpacked."""
+    if rank.rank == 1:
+        match what:
+            case "str" | "repr":
+                raise _Endless(what)
+            case "cause":
+                raise ValueError("from it") from _Endless("str")
+            case "context":
+                try:
+                    raise _Endless("str")
+                except _Endless:
+                    _sleep_for_ever()
+            case "stop":
+                raise _EndlessStop
+            case "exit":
+                raise SystemExit(_EndlessCode())
+            case "result":
+                return _EndlessWhereItArrives()
+    return None
+
+
+def changes(rank: Rank, what: str, *, fails: bool) -> None:
+    """Leaves a setting of torch or of the process other than it was."""
+    group = everyone(rank)
+    if rank.rank == 1:
+        match what:
+            case "device":
+                torch.set_default_device("meta")
+            case "mask":
+                signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM, signal.SIGINT})
+            case "handler":
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
+            case "mode":
+                torch.device("meta").__enter__()
+    group.barrier()
+    if rank.rank == 1 and fails:
+        raise ValueError("and so it stays")
+
+
+def settings(rank: Rank) -> tuple[str, set[Any], Any]:
+    return (
+        str(torch.empty(0).device),
+        signal.pthread_sigmask(signal.SIG_BLOCK, ()),
+        str(signal.getsignal(signal.SIGINT)),
+    )
+
+
+def device_before_and_after(rank: Rank) -> list[str]:
+    """Each rank has a default device of its own, also where another rank takes over."""
+    group = everyone(rank)
+    before = str(torch.empty(0).device)
+    torch.set_default_device("meta" if rank.rank else "cpu")
+    group.barrier()
+    return [before, str(torch.empty(0).device)]
+
+
+def leaves_a_thread(rank: Rank) -> None:
+    if rank.rank == 1:
+        threading.Thread(target=time.sleep, args=(1000,)).start()
