@@ -35,9 +35,16 @@ def test_a_preempted_request_goes_on_where_it_was(subject: Subject) -> None:
 
 
 @clause("ENG-1", needs=(Part.ENGINE,))
-def test_a_prefix_is_used_again(subject: Subject) -> None:
-    for one in _serve(subject, pinned.PREFIX_REUSED):
-        assert one.reused, f"no block was used again in {pinned.PREFIX_REUSED}"
+def test_every_whole_block_of_a_prefix_is_used_again(subject: Subject) -> None:
+    case = pinned.PREFIX_REUSED
+    # One block holds as many tokens on each rank of the group.
+    span = case.serving.block_size * case.layout.dcp
+    expected = sum(prompt.shared // span * span for prompt in case.rounds[1])
+    for one in _serve(subject, case):
+        assert one.reused == expected, (
+            f"{one.reused} tokens of the second round were not computed, but blocks of {span} "
+            f"hold {expected} that the first round had, in {case}"
+        )
 
 
 def _serve(subject: Subject, case: EngineCase) -> list[Generation]:
