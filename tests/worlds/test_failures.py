@@ -34,7 +34,7 @@ from fixtures.worlds.nursery import Zygote, zygote_for
 from fixtures.worlds.processes import ProcessWorld
 from fixtures.worlds.simulated import SimulatedWorld
 from fixtures.worlds.team import _OUTPUT_LIMIT_BYTES
-from tests.worlds import programs
+from tests.worlds import hangs_in_ranks, programs
 from tests.worlds.conftest import Get
 from tests.worlds.test_cleanup import assert_gone
 
@@ -461,6 +461,21 @@ def test_an_import_that_takes_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nursery, "_IMPORT_SECONDS", 0.05)
     with pytest.raises(CannotStart, match="ended before it was ready"):
         ProcessWorld(2, ("torch", "fixtures.layout"))
+
+
+def test_an_import_that_ends_in_no_rank() -> None:
+    world = ProcessWorld(2, timeout=1)
+    world.run(programs.my_rank)
+    with pytest.raises(TimedOut), rings_after(60):
+        world.run(hangs_in_ranks.my_rank)
+    zygote = zygote_for(("torch",))
+    with pytest.raises(TimedOut):
+        world.run(hangs_in_ranks.my_rank)
+    # What has failed once is not tried again.
+    assert zygote_for(("torch",)) is zygote
+    world.timeout = 30
+    assert_whole(world)
+    world.close()
 
 
 def test_a_start_that_is_interrupted_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
