@@ -263,6 +263,56 @@ def mismatch(rank: Rank) -> None:
         group.barrier()
 
 
+def mismatch_that_gloo_carries(rank: Rank, what: str) -> None:
+    """As many bytes from every rank, but rank 0 means something else by them."""
+    group, odd = everyone(rank), rank.rank == 0
+    match what:
+        case "dtype":
+            group.all_reduce(torch.ones(4, dtype=torch.int32 if odd else torch.float32))
+        case "shape":
+            group.all_reduce(torch.ones((3, 2) if odd else (2, 3)))
+        case "kind":
+            whole = torch.ones(2 * rank.world_size)
+            if odd:
+                group.all_reduce(whole)
+            else:
+                group.reduce_scatter_tensor(torch.empty(2), whole)
+        case "groups":
+            rank.new_group(((0, 2), (1,)) if odd else ((0, 1), (2,))).barrier()
+
+
+def enters_alone(rank: Rank, how: str) -> None:
+    """Rank 0 alone begins a collective that does not block it."""
+    group = everyone(rank)
+    if rank.rank == 0:
+        match how:
+            case "all_reduce":
+                group.all_reduce(torch.empty(0))
+            case "all_gather":
+                group.all_gather_into_tensor(torch.empty(0), torch.empty(0))
+            case "async":
+                dist.all_reduce(torch.ones(2), async_op=True)
+
+
+def point_to_point(rank: Rank) -> list[float]:
+    """What goes between two ranks in a group of three, in every way."""
+    everyone(rank)
+    got = torch.zeros(3)
+    if rank.rank == 0:
+        dist.send(torch.ones(1), 1)
+        dist.send(torch.ones(1), 1)
+        works = dist.batch_isend_irecv([dist.P2POp(dist.isend, torch.ones(1), 1)])
+        works[0].wait()
+    if rank.rank == 1:
+        dist.recv(got[0:1], 0)
+        dist.recv(got[1:2])
+        works = dist.batch_isend_irecv([dist.P2POp(dist.irecv, got[2:3], 0)])
+        works[0].wait()
+    dist.monitored_barrier()
+    dist.reduce_scatter(torch.empty(1), [torch.ones(1)] * rank.world_size)
+    return got.tolist()
+
+
 def crossed(rank: Rank) -> None:
     """Two groups, entered in opposite order by two of their members."""
     n = rank.world_size

@@ -258,6 +258,43 @@ def test_mismatched_collectives_are_named(simulated: Get) -> None:
     assert "all_reduce over ranks (0, 1, 2) of float32 (4, 4)" in caught.value.reports[1].summary
 
 
+@pytest.mark.parametrize("what", ["dtype", "shape", "kind", "groups"])
+def test_mismatched_collectives_that_a_backend_carries(worlds: Get, what: str) -> None:
+    with pytest.raises(CollectiveMismatch, match=r"the members of group \(0, 1, 2\)") as caught:
+        worlds(3).run(programs.mismatch_that_gloo_carries, what)
+    assert_every_rank_is_named(caught.value, 3)
+    first, second, _ = (report.summary for report in caught.value.reports)
+    assert "over ranks (0, 1, 2)" in first
+    assert first != second
+    assert_whole(worlds(3))
+
+
+@pytest.mark.parametrize("how", ["all_reduce", "all_gather"])
+def test_a_collective_that_does_not_block(worlds: Get, how: str) -> None:
+    with pytest.raises(Deadlock, match="deadlock") as caught:
+        worlds(3).run(programs.enters_alone, how)
+    assert_every_rank_is_named(caught.value, 3)
+    assert f"{how} over ranks (0, 1, 2) of float32 (0,)" in caught.value.reports[0].summary
+    assert_whole(worlds(3))
+
+
+def test_a_collective_that_nobody_waits_for(processes: Get) -> None:
+    with pytest.raises(Deadlock, match=r"deadlock: .*group \(0, 1, 2\)") as caught:
+        processes(3).run(programs.enters_alone, "async")
+    assert_every_rank_is_named(caught.value, 3)
+    counts = [int(report.summary.split()[3]) for report in caught.value.reports]
+    assert counts[0] - 1 == counts[1] == counts[2]
+    assert_whole(processes(3))
+
+
+def test_messages_between_two_ranks_are_no_collectives(processes: Get) -> None:
+    team = processes(3)
+    pids = team.pids  # type: ignore[attr-defined]
+    assert team.run(programs.point_to_point) == [[0] * 3, [1] * 3, [0] * 3]
+    assert_whole(team)
+    assert pids == team.pids  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize("who", [(1,), (0, 1, 2)])
 def test_endless_loops(who: tuple[int, ...]) -> None:
     for world in (SimulatedWorld(3, timeout=0.5), ProcessWorld(3, timeout=0.5)):
