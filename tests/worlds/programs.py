@@ -446,6 +446,31 @@ def ends_after_its_answer(rank: Rank) -> None:
         time.sleep(0.6)
 
 
+def meddles(rank: Rank, what: str) -> str:
+    """Rank 1 does something to the descriptors over which the world speaks with it."""
+    frame = sys._getframe()
+    while frame.f_code.co_name != "serve":
+        assert frame.f_back is not None
+        frame = frame.f_back
+    calls, answers, whereabouts = (
+        frame.f_locals[name] for name in ("calls", "answers", "whereabouts")
+    )
+    if rank.rank == 1:
+        match what:
+            case "answers before":
+                os.write(answers, b"Zero is no message")
+            case "answers in vain":
+                os.write(answers, b"B" + (3).to_bytes(8, "little") + b"oh!")
+            case "answers after":
+                threading.Timer(0.2, os.write, (answers, b"Zero")).start()
+            case "calls":
+                os.close(calls)
+            case _:
+                os.write(whereabouts, what.encode())
+                time.sleep(0.5)
+    return "through"
+
+
 @dataclasses.dataclass
 class NotRebuilt:
     """Is no argument of its own making."""

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from fixtures.worlds import nursery
 from fixtures.worlds.api import World
+from fixtures.worlds.channel import readable
 from fixtures.worlds.errors import (
     CannotStart,
     CollectiveMismatch,
@@ -207,6 +208,36 @@ def test_a_rank_that_ends_after_its_answer(processes: Get) -> None:
     with pytest.raises(RankDied, match="rank 1 exited with status 6"):
         processes(2).run(programs.ends_after_its_answer)
     assert_whole(processes(2))
+
+
+@pytest.mark.parametrize("what", ["answers before", "answers in vain"])
+def test_a_rank_that_answers_with_what_is_no_answer(processes: Get, what: str) -> None:
+    with pytest.raises(RankRaised, match="rank 1 raised RuntimeError: something was written"):
+        processes(3).run(programs.meddles, what)
+    assert_whole(processes(3))
+
+
+def test_what_comes_after_an_answer_is_not_for_the_next_call(
+    processes: Get, capfd: pytest.CaptureFixture[str]
+) -> None:
+    world: Any = processes(3)
+    assert world.run(programs.meddles, "answers after") == ["through"] * 3
+    assert readable(world._team._processes[1].answers.fd, 60)
+    assert_whole(world)
+    assert "[rank 1] something was written" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize("what", ["{}", "[1]", "[" * 100_000, "nonsense"])
+def test_whereabouts_that_are_none(processes: Get, what: str) -> None:
+    for _ in range(2):
+        assert processes(3).run(programs.meddles, what) == ["through"] * 3
+    assert_whole(processes(3))
+
+
+def test_a_rank_that_cannot_be_called_again(processes: Get) -> None:
+    with pytest.raises(RankDied, match="has closed file descriptors that it did not open"):
+        processes(3).run(programs.meddles, "calls")
+    assert_whole(processes(3))
 
 
 def test_never_entered(worlds: Get) -> None:
