@@ -7,6 +7,7 @@ import itertools
 import os
 import re
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -414,6 +415,21 @@ def leaves_a_child(rank: Rank, how: str, path: str) -> None:
         with open(path, "w") as file:
             file.write(str(child))
         _fail(how, rank.rank)
+    group.barrier()
+
+
+def starts_a_program(rank: Rank) -> int:
+    """The id of a process that the rank does not wait for."""
+    return subprocess.Popen(["sleep", "1000"]).pid
+
+
+def raises_before_another_dies(rank: Rank) -> None:
+    group = everyone(rank)
+    if rank.rank == 0:
+        group.all_reduce(torch.empty(3, 2).t())
+    if rank.rank == 1:
+        time.sleep(0.3)
+        os._exit(4)
     group.barrier()
 
 

@@ -89,6 +89,7 @@ def start(script: str, environment: dict[str, str], *arguments: str) -> subproce
         [sys.executable, "-c", textwrap.dedent(script), *arguments],
         cwd=ROOT,
         env=environment,
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -129,6 +130,32 @@ def test_after_a_signal(environment: dict[str, str], how: str, number: signal.Si
     _, errors = process.communicate(timeout=_SECONDS)
     assert process.returncode == -number
     assert ("KeyboardInterrupt" in errors) == (number is signal.SIGINT)
+    assert_gone(pids)
+
+
+@pytest.mark.parametrize("whose", ["caller", "zygote"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGSTOP])
+def test_what_ranks_have_started(
+    environment: dict[str, str], whose: str, number: signal.Signals
+) -> None:
+    script = """
+        import sys
+        from fixtures.worlds.nursery import zygote_for
+        from fixtures.worlds.processes import ProcessWorld
+        from tests.worlds import programs
+
+        world = ProcessWorld(3)
+        started = world.run(programs.starts_a_program)
+        print(*started, *world.pids, zygote_for(("torch",)).pid, flush=True)
+        sys.stdin.read()
+    """
+    process = start(script, environment)
+    pids = read_pids(process)
+    assert all(alive(pid) for pid in pids)
+    os.kill(process.pid if whose == "caller" else pids[-1], number)
+    if whose == "caller" and number is signal.SIGSTOP:
+        process.send_signal(signal.SIGKILL)
+    process.communicate(timeout=_SECONDS)
     assert_gone(pids)
 
 
