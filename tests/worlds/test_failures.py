@@ -34,7 +34,7 @@ from fixtures.worlds.errors import (
 from fixtures.worlds.nursery import Zygote, zygote_for
 from fixtures.worlds.processes import ProcessWorld
 from fixtures.worlds.simulated import SimulatedWorld
-from fixtures.worlds.team import _OUTPUT_LIMIT_BYTES
+from fixtures.worlds.team import _OUTPUT_LIMIT_BYTES, _Process
 from tests.worlds import hangs_in_ranks, programs
 from tests.worlds.conftest import Get
 from tests.worlds.test_cleanup import assert_gone
@@ -467,13 +467,70 @@ def test_a_killed_zygote_is_replaced() -> None:
     pid = zygote_for(("torch",)).pid
     os.kill(pid, signal.SIGKILL)
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-    with pytest.raises(RankDied) as caught:
+    with pytest.raises(RankDied, match="the process that forks ranks was ended by") as caught:
         world.run(programs.my_rank)
     assert_every_rank_is_named(caught.value, 2)
+    assert "ended with the process that forks ranks" in caught.value.reports[0].summary
     assert_whole(world)
     assert_whole(other)
     world.close()
     other.close()
+
+
+def test_a_zygote_that_is_killed_while_ranks_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = ProcessWorld(2, timeout=1)
+    assert_whole(world)
+    pid = zygote_for(("torch",)).pid
+
+    def killed_first(self: _Process) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        assert readable(self.pidfd, 60)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_Process, "ask_whereabouts", killed_first)
+        with pytest.raises(TimedOut) as caught:
+            world.run(programs.fail, "native loop", (0, 1))
+    assert_every_rank_is_named(caught.value, 2)
+    world.timeout = 30
+    assert_whole(world)
+    world.close()
+
+
+def test_an_error_before_another_rank_dies(processes: Get) -> None:
+    with pytest.raises(RankDied, match="rank 1 exited with status 4") as caught:
+        processes(3).run(programs.raises_before_another_dies)
+    assert_every_rank_is_named(caught.value, 3)
+    assert isinstance(caught.value.exceptions[0], ValueError)
+    assert caught.value.reports[0].status is Status.RAISED
+    assert "lost a peer" in caught.value.reports[2].summary
+    assert_whole(processes(3))
+
+
+def test_a_world_outlives_the_thread_that_made_it() -> None:
+    nursery.close_all()
+    worlds: list[ProcessWorld] = []
+    maker = threading.Thread(target=lambda: worlds.append(ProcessWorld(2, timeout=30)))
+    maker.start()
+    maker.join()
+    (world,) = worlds
+    assert_whole(world)
+    assert_whole(world)
+    world.close()
+
+
+def test_a_caller_that_ignores_its_children() -> None:
+    nursery.close_all()
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        world = ProcessWorld(2, timeout=30)
+        with pytest.raises(RankDied, match="rank 1 exited with status 4"):
+            world.run(programs.fail, "_exit", (1,))
+        assert_whole(world)
+        world.close()
+        nursery.close_all()
+    finally:
+        signal.signal(signal.SIGCHLD, before)
 
 
 class Ring(Exception):  # noqa: N818
