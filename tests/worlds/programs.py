@@ -515,6 +515,46 @@ def waits_for_a_child(rank: Rank) -> str:
     return "through"
 
 
+class SlowToPickle:
+    """Takes its time in a collective of objects."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        time.sleep(0.6)
+        return {}
+
+
+def enters_late(group: Communicator) -> None:
+    time.sleep(0.8)
+    group.barrier()
+
+
+def goes_on_by_itself(rank: Rank, how: str) -> str:
+    """Rank 0 sleeps for a while, though its main thread is where it might wait for ever."""
+    group, half = everyone(rank), rank.new_group(((0, 1), (2,)))
+    match how:
+        case "object":
+            own = SlowToPickle() if rank.rank == 0 else None
+            dist.all_gather_object([None] * rank.world_size, own)
+        case "timer":
+            if rank.rank == 0:
+                future: torch.futures.Future[int] = torch.futures.Future()
+                threading.Timer(0.8, future.set_result, (1,)).start()
+                future.wait()
+        case "thread":
+            if rank.rank == 0:
+                helper = threading.Thread(target=enters_late, args=(half,))
+                helper.start()
+                group.barrier()
+                helper.join()
+            elif rank.rank == 1:
+                half.barrier()
+                group.barrier()
+            else:
+                group.barrier()
+    group.barrier()
+    return "through"
+
+
 def cannot_tell_then_is_slow(rank: Rank) -> str:
     """Rank 1 is asked where it is while it holds the interpreter, in sleep."""
     group = everyone(rank)

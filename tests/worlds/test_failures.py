@@ -380,6 +380,11 @@ def test_a_wait_for_a_child_is_no_deadlock(processes: Get) -> None:
     assert processes(2).run(programs.waits_for_a_child) == ["through"] * 2
 
 
+@pytest.mark.parametrize("how", ["object", "timer", "thread"])
+def test_a_rank_that_goes_on_by_itself_is_no_deadlock(processes: Get, how: str) -> None:
+    assert processes(3).run(programs.goes_on_by_itself, how) == ["through"] * 3
+
+
 def test_an_answer_that_comes_too_late_is_no_deadlock(processes: Get) -> None:
     for _ in range(4):
         assert processes(2).run(programs.cannot_tell_then_is_slow) == ["through"] * 2
