@@ -64,7 +64,6 @@ def bits(tensor: torch.Tensor) -> torch.Tensor:
         torch._neg_view(torch.ones(3)),
         torch.ones(1, dtype=torch.complex64).mul(1j).conj().imag,
         torch.ones(2, 3, dtype=torch.complex64).mul(1j).conj().t(),
-        torch.view_as_complex(torch.ones(3, 2, dtype=torch.float16)).conj(),
     ],
 )
 def test_a_view_that_computes_arrives_as_what_it_shows(view: torch.Tensor) -> None:
