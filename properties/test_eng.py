@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import Phase, event, given, settings
 
 from fixtures import pinned, strategies
 from fixtures.clauses import clause
-from fixtures.engine import Generation
+from fixtures.deepseek import LAYERS
+from fixtures.engine import Generation, Runner
 from fixtures.gate.profiles import examples
 from fixtures.model_oracle import ModelOracle
 from fixtures.programs import engine
@@ -15,6 +17,28 @@ from fixtures.subjects.api import Part, Subject
 
 # An engine takes seconds: to try what else would fail, once an example is small, takes minutes.
 COSTLY = settings(max_examples=examples(0.1), phases=set(Phase) - {Phase.explain})
+
+
+@clause("ENG-1", needs=(Part.ENGINE,))
+@pytest.mark.parametrize("runner", Runner)
+def test_a_preempted_request_goes_on_where_it_was(subject: Subject, runner: Runner) -> None:
+    case = pinned.PREEMPTED.run_by(runner)
+    for one in _serve(subject, case):
+        assert one.preemptions, f"no request was preempted in {case}"
+
+
+@clause("ENG-1", needs=(Part.ENGINE,))
+@pytest.mark.parametrize("runner", Runner)
+def test_every_whole_block_of_a_prefix_is_used_again(subject: Subject, runner: Runner) -> None:
+    case = pinned.PREFIX_REUSED.run_by(runner)
+    # One block holds as many tokens on each rank of the group.
+    span = case.serving.block_size * case.layout.dcp
+    expected = sum(prompt.shared // span * span for prompt in case.rounds[1])
+    for one in _serve(subject, case):
+        assert one.reused == expected, (
+            f"{one.reused} tokens of the second round were not computed, but blocks of {span} "
+            f"hold {expected} that the first round had, in {case}"
+        )
 
 
 @clause("ENG-1", needs=(Part.ENGINE,))
@@ -28,25 +52,6 @@ def test_an_engine_gives_the_same_greedy_tokens_off_and_on(
     event(f"prefix reused: {any(one.reused for one in served)}")
 
 
-@clause("ENG-1", needs=(Part.ENGINE,))
-def test_a_preempted_request_goes_on_where_it_was(subject: Subject) -> None:
-    for one in _serve(subject, pinned.PREEMPTED):
-        assert one.preemptions, f"no request was preempted in {pinned.PREEMPTED}"
-
-
-@clause("ENG-1", needs=(Part.ENGINE,))
-def test_every_whole_block_of_a_prefix_is_used_again(subject: Subject) -> None:
-    case = pinned.PREFIX_REUSED
-    # One block holds as many tokens on each rank of the group.
-    span = case.serving.block_size * case.layout.dcp
-    expected = sum(prompt.shared // span * span for prompt in case.rounds[1])
-    for one in _serve(subject, case):
-        assert one.reused == expected, (
-            f"{one.reused} tokens of the second round were not computed, but blocks of {span} "
-            f"hold {expected} that the first round had, in {case}"
-        )
-
-
 def _serve(subject: Subject, case: EngineCase) -> list[Generation]:
     """What was generated off and, if the subject replicates, on: the same, and the oracle's."""
     replicates = Part.REPLICATED_DECODE not in subject.lacks
@@ -56,10 +61,10 @@ def _serve(subject: Subject, case: EngineCase) -> list[Generation]:
             f"rank {rank} served {generations}, but rank 0 {ranks[0]}, in {case}"
         )
     served = list(ranks[0])
-    for switch, one in zip(("off", "on"), served, strict=False):
-        assert one.replicated == (switch == "on"), (
-            f"switched {switch}, every layer's query is {'' if one.replicated else 'not '}"
-            "projected to the heads of its group"
+    for switch, layers, one in zip(("off", "on"), (0, LAYERS), served, strict=False):
+        assert one.replicated_layers == layers, (
+            f"switched {switch}, {one.replicated_layers} of {LAYERS} layers project the query to "
+            f"the heads of their group, in {case}"
         )
         _check_greedy(case, one, switch)
     return served

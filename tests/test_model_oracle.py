@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from fixtures import strategies
 from fixtures.data import Data
@@ -31,24 +30,25 @@ def test_its_attention_is_that_of_the_oracle_of_one_layer(q_lora: bool) -> None:
 
 
 @FEW
-@given(case=strategies.engine_cases(), seed=st.integers(0, 1000))
-def test_roundings_move_a_result_by_no_more_than_it_says(case: EngineCase, seed: int) -> None:
+@given(case=strategies.engine_cases())
+def test_the_worst_roundings_move_a_result_as_far_as_it_says(case: EngineCase) -> None:
     oracle = ModelOracle(case.model, case.layout)
     prompt = case.prompts[0][0]
     exact, roundings = oracle.logits(prompt)
-    generator = torch.Generator().manual_seed(seed)
+    difference = exact[-1, 0] - exact[-1, 1]
+    slopes = iter(
+        torch.autograd.grad(difference, roundings._terms, retain_graph=True, allow_unused=True)
+    )
 
-    def round_up_or_down(self: Roundings, exact: torch.Tensor, bound: torch.Tensor) -> torch.Tensor:
-        signs = torch.randint(0, 2, exact.shape, generator=generator) * 2 - 1
-        return exact + signs * bound
+    def upwards(self: Roundings, exact: torch.Tensor, bound: torch.Tensor) -> torch.Tensor:
+        slope = next(slopes)
+        return exact if slope is None else exact + slope.sign() * bound
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Roundings, "round", round_up_or_down)
+        patch.setattr(Roundings, "round", upwards)
         rounded, _ = oracle.logits(prompt)
-    for token in range(0, VOCABULARY, 16):
-        difference = exact[-1, token] - exact[-1, token + 1]
-        moved = rounded[-1, token] - rounded[-1, token + 1] - difference
-        assert abs(moved.item()) <= 2 * roundings.error(difference)
+    moved = (rounded[-1, 0] - rounded[-1, 1] - difference).item()
+    assert moved == pytest.approx(roundings.error(difference), rel=0.1)
 
 
 @FEW

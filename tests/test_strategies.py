@@ -99,6 +99,7 @@ ENGINES: dict[str, Callable[[EngineCase], bool]] = {
     "model runner V1": lambda case: case.serving.runner is Runner.V1,
     "model runner V2": lambda case: case.serving.runner is Runner.V2,
     "merged by all-to-all": lambda case: case.serving.transport == "a2a",
+    "switched in the configuration": lambda case: case.by_field,
     "a prefix to use again": lambda case: (
         case.serving.prefix_caching
         and len(case.rounds) == 2
