@@ -33,6 +33,8 @@ def test_a_finished_matrix_replaces_the_one_before(tmp_path: Path) -> None:
     source, target = _matrix(tmp_path / "reports"), tmp_path / "docs" / "matrix"
     target.mkdir(parents=True)
     (target / "vllm-0.20.0.json").touch()
+    with (source / "summary.md").open("a") as summary:
+        summary.write("- DEC-9 **not applicable**: on a GPU, where it is not judged yet.\n")
     assert main(["--from", str(source), "--to", str(target)]) == 0
     copied = {path.relative_to(target).as_posix() for path in target.rglob("*") if path.is_file()}
     assert copied == {
