@@ -33,7 +33,7 @@ def test_every_whole_block_of_a_prefix_is_used_again(subject: Subject, runner: R
     case = pinned.PREFIX_REUSED.run_by(runner)
     # One block holds as many tokens on each rank of the group.
     span = case.serving.block_size * case.layout.dcp
-    expected = sum(prompt.shared // span * span for prompt in case.rounds[1])
+    expected = sum(one.shared // span * span for one in case.rounds[1])
     for one in _serve(subject, case):
         assert one.reused == expected, (
             f"{one.reused} tokens of the second round were not computed, but blocks of {span} "
@@ -61,7 +61,8 @@ def _serve(subject: Subject, case: EngineCase) -> list[Generation]:
             f"rank {rank} served {generations}, but rank 0 {ranks[0]}, in {case}"
         )
     served = list(ranks[0])
-    for switch, layers, one in zip(("off", "on"), (0, LAYERS), served, strict=False):
+    replicated = LAYERS if case.layout.dcp > 1 else 0
+    for switch, layers, one in zip(("off", "on"), (0, replicated), served, strict=False):
         assert one.replicated_layers == layers, (
             f"switched {switch}, {one.replicated_layers} of {LAYERS} layers project the query to "
             f"the heads of their group, in {case}"
@@ -73,10 +74,11 @@ def _serve(subject: Subject, case: EngineCase) -> list[Generation]:
 def _check_greedy(case: EngineCase, generation: Generation, switch: str) -> None:
     """Each token is the oracle's likeliest: off and on differ only where rounding decides."""
     oracle = ModelOracle(case.model, case.layout)
-    for number, (prompts, answers) in enumerate(zip(case.prompts, generation.tokens, strict=True)):
-        for index, (prompt, tokens) in enumerate(zip(prompts, answers, strict=True)):
-            assert len(tokens) == case.new_tokens, f"{len(tokens)} tokens for {case}"
-            mistake = oracle.mistake(prompt, tokens)
+    rounds = zip(case.workload.rounds, generation.tokens, strict=True)
+    for number, (together, answers) in enumerate(rounds):
+        for index, (ask, tokens) in enumerate(zip(together, answers, strict=True)):
+            assert len(tokens) == ask.new_tokens, f"{len(tokens)} tokens for {ask} in {case}"
+            mistake = oracle.mistake(ask.prompt, tokens)
             assert not mistake, (
-                f"switched {switch}, prompt {index} of round {number}: {mistake}, in {case}"
+                f"switched {switch}, request {index} of round {number}: {mistake}, in {case}"
             )

@@ -33,7 +33,7 @@ def test_its_attention_is_that_of_the_oracle_of_one_layer(q_lora: bool) -> None:
 @given(case=strategies.engine_cases())
 def test_the_worst_roundings_move_a_result_as_far_as_it_says(case: EngineCase) -> None:
     oracle = ModelOracle(case.model, case.layout)
-    prompt = case.prompts[0][0]
+    prompt = case.workload.rounds[0][0].prompt
     exact, roundings = oracle.logits(prompt)
     difference = exact[-1, 0] - exact[-1, 1]
     slopes = iter(
@@ -55,7 +55,7 @@ def test_the_worst_roundings_move_a_result_as_far_as_it_says(case: EngineCase) -
 @given(case=strategies.engine_cases())
 def test_a_token_that_is_not_the_likeliest_is_found(case: EngineCase) -> None:
     oracle = ModelOracle(case.model, case.layout)
-    prompt = case.prompts[0][0]
+    prompt = case.workload.rounds[0][0].prompt
     order = oracle.logits(prompt)[0][-1].argsort(descending=True).tolist()
     assert not oracle.mistake(prompt, order[:1])
     # What is so far from the largest that rounding decides nothing.

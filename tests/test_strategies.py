@@ -93,7 +93,10 @@ MERGES: dict[str, Callable[[MergeCase], bool]] = {
 }
 
 ENGINES: dict[str, Callable[[EngineCase], bool]] = {
-    "several groups": lambda case: case.layout.dcp < case.layout.tp,
+    "several groups": lambda case: 1 < case.layout.dcp < case.layout.tp,
+    "no DCP": lambda case: case.layout.dcp == 1,
+    "scheduled ahead": lambda case: case.serving.async_scheduling,
+    "requests that end apart": lambda case: len({one.new for one in case.rounds[0]}) > 1,
     "interleave": lambda case: case.layout.interleave > 1,
     "query LoRA": lambda case: case.model.q_lora,
     "model runner V1": lambda case: case.serving.runner is Runner.V1,
@@ -108,13 +111,13 @@ ENGINES: dict[str, Callable[[EngineCase], bool]] = {
     ),
     "a cache too small for the requests of a step": lambda case: (
         sum(
-            -(-(one.length + case.new_tokens) // (case.serving.block_size * case.layout.dcp))
+            -(-one.total // (case.serving.block_size * case.layout.dcp))
             for one in case.rounds[0][: case.serving.max_num_seqs]
         )
         >= case.serving.num_blocks
     ),
     "a prompt in chunks": lambda case: any(
-        one.length > case.serving.max_num_batched_tokens for one in case.rounds[0]
+        one.prompt > case.serving.max_num_batched_tokens for one in case.rounds[0]
     ),
     "requests that wait": lambda case: len(case.rounds[0]) > case.serving.max_num_seqs,
 }
