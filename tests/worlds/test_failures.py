@@ -35,7 +35,7 @@ from fixtures.worlds.nursery import Zygote, zygote_for
 from fixtures.worlds.processes import ProcessWorld
 from fixtures.worlds.simulated import SimulatedWorld
 from fixtures.worlds.team import _OUTPUT_LIMIT_BYTES, _Process
-from tests.worlds import hangs_in_ranks, programs
+from tests.worlds import hangs_in_ranks, programs, unruly
 from tests.worlds.conftest import Get
 from tests.worlds.test_cleanup import assert_gone
 
@@ -127,6 +127,16 @@ def test_a_result_that_does_not_arrive(worlds: Get) -> None:
     assert isinstance(caught.value.exceptions[1], LookupError)
     assert_every_rank_is_named(caught.value, 2)
     assert_whole(worlds(2))
+
+
+def test_a_result_that_is_never_unpacked() -> None:
+    world = ProcessWorld(2, timeout=2)
+    with pytest.raises(TimedOut, match="the results were not unpacked after 2 s") as caught:
+        world.run(unruly.never_tells, "result")
+    assert_every_rank_is_named(caught.value, 2)
+    world.timeout = 60
+    assert_whole(world)
+    world.close()
 
 
 def test_an_exception_that_is_no_exception_passes_through(worlds: Get) -> None:

@@ -36,6 +36,15 @@ def test_no_program_keeps_itself_from_being_interrupted(how: str) -> None:
     assert error.reports[2].summary == "had not begun"
 
 
+def test_a_world_in_a_world_has_no_more_time() -> None:
+    world = SimulatedWorld(2, timeout=0.3)
+    # Of the inner call, or of the outer one meanwhile.
+    with pytest.raises((TimedOut, RankRaised), match="the call was not over after"):
+        world.run(unruly.loops_in_a_world_of_its_own)
+    world.timeout = 30
+    assert_whole(world)
+
+
 @pytest.mark.parametrize("what", ["str", "repr", "cause", "context", "stop", "exit", "result"])
 def test_what_cannot_be_told_is_given_up(what: str) -> None:
     error = timed_out(SimulatedWorld(3), unruly.never_tells, what)

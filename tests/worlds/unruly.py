@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from fixtures.worlds.api import Rank
+from fixtures.worlds.simulated import SimulatedWorld
 from tests.worlds.programs import everyone
 
 
@@ -42,9 +43,28 @@ def _with_alarm(handler: Any) -> Callable[[], None]:
 
 
 def _with_every_signal_ignored() -> None:
-    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
-        signal.signal(number, signal.SIG_IGN)
-    _sleep_for_ever()
+    for number in signal.valid_signals():
+        # What nobody can ignore, and what the world keeps for itself.
+        with suppress(OSError):
+            signal.signal(number, signal.SIG_IGN)
+    threading.Event().wait()
+
+
+def _with_every_signal_handled() -> None:
+    for number in signal.valid_signals():
+        with suppress(OSError):
+            signal.signal(number, lambda number, frame: None)
+    threading.Event().wait()
+
+
+class _EqualToNothing:
+    def __call__(self, number: int, frame: Any) -> None:
+        """Handles a signal."""
+
+    def __eq__(self, other: object) -> bool:
+        raise ValueError("no")
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 def _with_the_timer_stopped() -> None:
@@ -110,7 +130,9 @@ _HOLD_OUT: dict[str, Callable[[], None]] = {
     "alarm ignored": _with_alarm(signal.SIG_IGN),
     "alarm fatal": _with_alarm(signal.SIG_DFL),
     "alarm taken": _with_alarm(lambda number, frame: None),
+    "alarm not to compare": _with_alarm(_EqualToNothing()),
     "signals ignored": _with_every_signal_ignored,
+    "signals handled": _with_every_signal_handled,
     "timer stopped": _with_the_timer_stopped,
     "timer stopped later": _with_the_timer_stopped_on_expiry,
     "swallowing": _swallowing,
@@ -120,6 +142,15 @@ _HOLD_OUT: dict[str, Callable[[], None]] = {
     "swallowing everywhere": _swallowing_all_the_way_up,
 }
 HOLD_OUT = tuple(_HOLD_OUT)
+
+
+def loops_in_a_world_of_its_own(rank: Rank) -> None:
+    """Its world has more time than the one that it is in."""
+    SimulatedWorld(1, timeout=1000).run(_loops)
+
+
+def _loops(rank: Rank) -> None:
+    _sleep_for_ever()
 
 
 def never_unwinds(rank: Rank, *, swallows: bool) -> None:
