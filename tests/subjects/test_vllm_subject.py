@@ -81,7 +81,7 @@ def test_older_releases_lack_what_came_later_alone() -> None:
         Part.SMALL_WORKSPACE_REFUSED,
         Part.COMPILED_LAYER,
     }
-    before_29 = {Part.PREFILL, Part.CONFIG_FIELD}
+    before_29 = {Part.PREFILL, Part.CONFIG_FIELD, Part.ENGINE}
     before_28 = before_29 | {Part.ADAPTERS, Part.EMPTY_SHARD_MASK}
     for version, lacking in (
         ("0.32.0", set()),
