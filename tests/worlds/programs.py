@@ -631,3 +631,9 @@ def raises_oddly(rank: Rank, what: str) -> None:
 
 def returns_a_bomb(rank: Rank) -> Bomb | None:
     return Bomb() if rank.rank == 1 else None
+
+
+def destroys_the_process_group(rank: Rank, who: int | None) -> None:
+    """As the last line of many a script does; on one rank, or on all."""
+    if who in (None, rank.rank):
+        dist.destroy_process_group()

@@ -35,7 +35,7 @@ from fixtures.worlds.nursery import Zygote, zygote_for
 from fixtures.worlds.processes import ProcessWorld
 from fixtures.worlds.simulated import SimulatedWorld
 from fixtures.worlds.team import _OUTPUT_LIMIT_BYTES, _Process
-from tests.worlds import hangs_in_ranks, programs, unruly
+from tests.worlds import asks_while_imported, hangs_in_ranks, programs, unruly
 from tests.worlds.conftest import Get
 from tests.worlds.test_cleanup import assert_gone
 
@@ -135,6 +135,15 @@ def test_a_result_that_is_never_unpacked() -> None:
         world.run(unruly.never_tells, "result")
     assert_every_rank_is_named(caught.value, 2)
     world.timeout = 60
+    assert_whole(world)
+    world.close()
+
+
+def test_an_exception_that_is_never_unpacked() -> None:
+    world = ProcessWorld(2, timeout=60)
+    with pytest.raises(RankRaised, match="rank 1 raised ValueError: it is too much") as caught:
+        world.run(unruly.raises_what_never_arrives)
+    assert type(caught.value.exceptions[1]) is ForeignError
     assert_whole(world)
     world.close()
 
@@ -604,18 +613,30 @@ def test_an_import_that_takes_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_import_that_ends_in_no_rank() -> None:
-    world = ProcessWorld(2, timeout=1)
-    world.run(programs.my_rank)
-    with pytest.raises(TimedOut), rings_after(60):
-        world.run(hangs_in_ranks.my_rank)
-    zygote = zygote_for(("torch",))
+    world = ProcessWorld(2, timeout=60)
+    assert_whole(world)
+    world.timeout = 1
     with pytest.raises(TimedOut):
         world.run(hangs_in_ranks.my_rank)
-    # What has failed once is not tried again.
-    assert zygote_for(("torch",)) is zygote
-    world.timeout = 30
+    world.timeout = 60
     assert_whole(world)
     world.close()
+
+
+def test_a_module_is_imported_by_the_ranks_after_a_failure_too() -> None:
+    world = ProcessWorld(2, timeout=60)
+    for _ in range(2):
+        with pytest.raises(RankRaised, match="it is too much"):
+            world.run(asks_while_imported.fails)
+        assert world.run(asks_while_imported.answers) == [(0, 0), (1, 1)]
+    world.close()
+
+
+@pytest.mark.parametrize("who", [0, None])
+def test_the_default_process_group_is_the_worlds(processes: Get, who: int | None) -> None:
+    with pytest.raises(RankRaised, match="leave out destroy_process_group"):
+        processes(2).run(programs.destroys_the_process_group, who)
+    assert_whole(processes(2))
 
 
 def test_a_start_that_is_interrupted_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,7 +63,7 @@ def test_ranks_that_never_leave_their_finally_are_given_up(swallows: bool) -> No
 
 
 @pytest.mark.parametrize("fails", [False, True])
-@pytest.mark.parametrize("what", ["device", "mode", "mask", "handler"])
+@pytest.mark.parametrize("what", ["device", "mode", "mask", "handler", "timer"])
 def test_what_a_program_changes_is_put_back(what: str, fails: bool) -> None:
     world = SimulatedWorld(2, timeout=30)
     before = world.run(unruly.settings)

@@ -1,6 +1,7 @@
 """Programs that do to their process what ranks of a simulated world can do to all of them."""
 
 import itertools
+import os
 import signal
 import threading
 import time
@@ -196,6 +197,27 @@ class _EndlessWhereItArrives:
         return _endless, ()
 
 
+class _EndlessElsewhere:
+    """Can be unpacked where it was made alone."""
+
+    def __reduce__(self) -> Any:
+        return _endless_elsewhere, (os.getpid(),)
+
+
+def _endless_elsewhere(pid: int) -> _EndlessElsewhere:
+    if pid != os.getpid():
+        _endless()
+    return _EndlessElsewhere()
+
+
+def raises_what_never_arrives(rank: Rank) -> None:
+    """Rank 1 raises an exception with something that never arrives."""
+    if rank.rank == 1:
+        error = ValueError("it is too much")
+        error.__dict__["with"] = _EndlessElsewhere()
+        raise error
+
+
 def never_tells(rank: Rank, what: str) -> Any:
     """Rank 1 ends with something that takes for ever to be told, or to be unpacked."""
     if rank.rank == 1:
@@ -227,6 +249,9 @@ def changes(rank: Rank, what: str, *, fails: bool) -> None:
                 torch.set_default_device("meta")
             case "mask":
                 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM, signal.SIGINT})
+            case "timer":
+                signal.signal(signal.SIGPROF, lambda number, frame: None)
+                signal.setitimer(signal.ITIMER_PROF, 0.01, 0.01)
             case "handler":
                 signal.signal(signal.SIGINT, signal.SIG_IGN)
             case "mode":
