@@ -62,6 +62,15 @@ def test_ranks_that_never_leave_their_finally_are_given_up(swallows: bool) -> No
     assert_whole(world)
 
 
+def test_what_is_raised_on_the_way_out_is_not_the_failure() -> None:
+    world = SimulatedWorld(2, timeout=30)
+    before = world.run(unruly.settings)
+    with pytest.raises(RankRaised, match="rank 1 raised ValueError: it is too much"):
+        world.run(unruly.skips_on_its_way_out)
+    assert torch.get_default_dtype() is torch.float32
+    assert world.run(unruly.settings) == before
+
+
 @pytest.mark.parametrize("fails", [False, True])
 @pytest.mark.parametrize("what", ["device", "mode", "mask", "handler", "timer"])
 def test_what_a_program_changes_is_put_back(what: str, fails: bool) -> None:

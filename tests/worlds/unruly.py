@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+import pytest
 import torch
 
 from fixtures.worlds.api import Rank
@@ -165,6 +166,18 @@ def never_unwinds(rank: Rank, *, swallows: bool) -> None:
         while True:
             with suppress(*([BaseException] if swallows else [])):
                 time.sleep(0.01)
+
+
+def skips_on_its_way_out(rank: Rank) -> None:
+    """Rank 1 fails; rank 0, which waits for it, changes a setting and skips the test."""
+    group = everyone(rank)
+    if rank.rank == 1:
+        raise ValueError("it is too much")
+    try:
+        group.barrier()
+    finally:
+        torch.set_default_dtype(torch.float64)
+        pytest.skip("on the way out")
 
 
 class _Endless(Exception):  # noqa: N818
