@@ -11,7 +11,7 @@ from fixtures.worlds.errors import RankRaised
 from fixtures.worlds.pool import Worlds
 from fixtures.worlds.processes import ProcessWorld
 from fixtures.worlds.simulated import SimulatedWorld
-from tests.worlds import programs
+from tests.worlds import programs, unruly
 from tests.worlds.conftest import Get
 
 HALVES: Partition = ((0, 1), (2, 3))
@@ -155,6 +155,22 @@ def test_settings_that_a_simulated_rank_leaves_are_nobody_elses(simulated: Get) 
     assert (torch.get_default_dtype(), torch.is_grad_enabled()) == plain
 
 
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize(
+    "what", ["device", "mode", "inference", "mask", "handler", "timer", "alarm"]
+)
+def test_what_a_program_changes_is_put_back(worlds: Get, what: str, fails: bool) -> None:
+    world = worlds(2)
+    before, mine = world.run(unruly.settings), unruly.settings(None)
+    if fails:
+        with pytest.raises(RankRaised):
+            world.run(unruly.changes, what, fails=True)
+    else:
+        world.run(unruly.changes, what, fails=False)
+    assert world.run(unruly.settings) == before
+    assert unruly.settings(None) == mine
+
+
 def test_reductions_add_up_in_rank_order(simulated: Get) -> None:
     # 256 + 1 is 256 in bfloat16, so that the order shows.
     [total, *_] = simulated(3).run(reduce_one, [1.0, 256.0, 1.0])
@@ -188,9 +204,9 @@ def test_output_of_ranks_is_printed_by_the_caller(
     ]
 
 
-def test_a_child_that_comes_back_from_a_program_answers_for_no_rank(processes: Get) -> None:
-    assert processes(2).run(programs.returns_twice) == ["rank", "rank"]
-    assert processes(2).run(programs.my_rank) == [(0, 2), (1, 2)]
+def test_a_child_that_comes_back_from_a_program_answers_for_no_rank(worlds: Get) -> None:
+    assert worlds(2).run(programs.returns_twice) == ["rank", "rank"]
+    assert worlds(2).run(programs.my_rank) == [(0, 2), (1, 2)]
 
 
 def test_what_a_rank_executes_inherits_nothing_of_the_world(processes: Get) -> None:

@@ -1,5 +1,6 @@
 """Programs that do to their process what ranks of a simulated world can do to all of them."""
 
+import asyncio
 import itertools
 import os
 import signal
@@ -57,6 +58,13 @@ def _with_every_signal_handled() -> None:
         with suppress(OSError):
             signal.signal(number, lambda number, frame: None)
     threading.Event().wait()
+
+
+def _with_reads_begun_again() -> None:
+    for number in signal.valid_signals():
+        with suppress(OSError):
+            signal.siginterrupt(number, False)
+    os.read(os.pipe()[0], 1)
 
 
 class _EqualToNothing:
@@ -135,6 +143,7 @@ _HOLD_OUT: dict[str, Callable[[], None]] = {
     "alarm not to compare": _with_alarm(_EqualToNothing()),
     "signals ignored": _with_every_signal_ignored,
     "signals handled": _with_every_signal_handled,
+    "reads begun again": _with_reads_begun_again,
     "timer stopped": _with_the_timer_stopped,
     "timer stopped later": _with_the_timer_stopped_on_expiry,
     "swallowing": _swallowing,
@@ -269,14 +278,22 @@ def changes(rank: Rank, what: str, *, fails: bool) -> None:
                 signal.signal(signal.SIGINT, signal.SIG_IGN)
             case "mode":
                 torch.device("meta").__enter__()
+            case "inference":
+                rank.state["guard"] = torch.inference_mode()
+                rank.state["guard"].__enter__()
+            case "alarm":
+                signal.alarm(1000)
     group.barrier()
     if rank.rank == 1 and fails:
         raise ValueError("and so it stays")
 
 
-def settings(rank: Rank) -> tuple[str, set[Any], Any]:
+def settings(rank: Rank | None) -> tuple[str, bool, bool, set[Any], Any]:
+    """Default device, inference mode, whether an alarm is set, blocked signals, Ctrl-C."""
     return (
         str(torch.empty(0).device),
+        torch.is_inference_mode_enabled(),
+        signal.getitimer(signal.ITIMER_REAL)[0] > 500,
         signal.pthread_sigmask(signal.SIG_BLOCK, ()),
         str(signal.getsignal(signal.SIGINT)),
     )
@@ -294,3 +311,21 @@ def device_before_and_after(rank: Rank) -> list[str]:
 def leaves_a_thread(rank: Rank) -> None:
     if rank.rank == 1:
         threading.Thread(target=time.sleep, args=(1000,)).start()
+
+
+async def _try_again() -> None:
+    # Once there is no event loop any more, it fails at once every time.
+    while True:
+        with suppress(BaseException):
+            await asyncio.sleep(0.01)
+
+
+async def _waits() -> None:
+    await asyncio.create_task(_try_again())
+
+
+def tries_again(rank: Rank) -> None:
+    """A coroutine of rank 1 does not end when it is freed, either."""
+    if rank.rank == 1:
+        asyncio.run(_waits())
+    everyone(rank).barrier()
