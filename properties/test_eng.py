@@ -72,13 +72,13 @@ def _serve(subject: Subject, case: EngineCase) -> list[Generation]:
 
 
 def _check_greedy(case: EngineCase, generation: Generation, switch: str) -> None:
-    """Each token is the oracle's likeliest: off and on differ only where rounding decides."""
+    """Each token is the oracle's likeliest, and as likely, but for what rounding decides."""
     oracle = ModelOracle(case.model, case.layout)
-    rounds = zip(case.workload.rounds, generation.tokens, strict=True)
-    for number, (together, answers) in enumerate(rounds):
-        for index, (ask, tokens) in enumerate(zip(together, answers, strict=True)):
+    rounds = zip(case.workload.rounds, generation.tokens, generation.logprobs, strict=True)
+    for number, answers in enumerate(rounds):
+        for index, (ask, tokens, logprobs) in enumerate(zip(*answers, strict=True)):
             assert len(tokens) == ask.new_tokens, f"{len(tokens)} tokens for {ask} in {case}"
-            mistake = oracle.mistake(ask.prompt, tokens)
+            mistake = oracle.mistake(ask.prompt, tokens, logprobs)
             assert not mistake, (
                 f"switched {switch}, request {index} of round {number}: {mistake}, in {case}"
             )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -56,13 +58,25 @@ def test_the_worst_roundings_move_a_result_as_far_as_it_says(case: EngineCase) -
 def test_a_token_that_is_not_the_likeliest_is_found(case: EngineCase) -> None:
     oracle = ModelOracle(case.model, case.layout)
     prompt = case.workload.rounds[0][0].prompt
-    order = oracle.logits(prompt)[0][-1].argsort(descending=True).tolist()
-    assert not oracle.mistake(prompt, order[:1])
+    logprobs = oracle.logits(prompt)[0][-1].log_softmax(-1).tolist()
+    order = sorted(range(VOCABULARY), key=logprobs.__getitem__, reverse=True)
+    assert not oracle.mistake(prompt, order[:1], [logprobs[order[0]]])
     # What is so far from the largest that rounding decides nothing.
     wrong = order[VOCABULARY // 2]
     assert f"after 0 new tokens comes {wrong}, but the oracle's likeliest is {order[0]}" in (
-        oracle.mistake(prompt, [wrong])
+        oracle.mistake(prompt, [wrong], [logprobs[wrong]])
     )
+
+
+@pytest.mark.parametrize("said", [-0.01, 0.01, math.inf, math.nan])
+def test_a_probability_that_is_none_of_its_token_is_found(said: float) -> None:
+    oracle = ModelOracle(Model(DIMS, False, Data(5)), Layout(2, 2))
+    prompt = [1, 2, 3]
+    logprob, token = oracle.logits(prompt)[0][-1].log_softmax(-1).max(-1)
+    assert not oracle.mistake(prompt, [int(token)], [torch.tensor(logprob.item()).float().item()])
+    mistake = oracle.mistake(prompt, [int(token)], [logprob.item() + said])
+    assert f"after 0 new tokens comes {token} at a log-probability of" in mistake
+    assert f"but the oracle's is {logprob:.9g}" in mistake
 
 
 def test_what_rounding_decides_is_no_mistake() -> None:
@@ -72,5 +86,6 @@ def test_what_rounding_decides_is_no_mistake() -> None:
     # One token's row of the head is moved close to the other's.
     head = oracle._weights["lm_head.weight"]
     head[second] += (1 - 1e-7) * (head[first] - head[second])
-    assert int(oracle.logits([1, 2, 3])[0][-1].argmax()) == first
-    assert not oracle.mistake([1, 2, 3], [second])
+    logprobs = oracle.logits([1, 2, 3])[0][-1].log_softmax(-1)
+    assert int(logprobs.argmax()) == first
+    assert not oracle.mistake([1, 2, 3], [second], [logprobs[second].item()])
