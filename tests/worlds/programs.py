@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
@@ -280,6 +281,62 @@ def mismatch_that_gloo_carries(rank: Rank, what: str) -> None:
                 group.reduce_scatter_tensor(torch.empty(2), whole)
         case "groups":
             rank.new_group(((0, 2), (1,)) if odd else ((0, 1), (2,))).barrier()
+
+
+@torch.library.custom_op("tests::summed", mutates_args=())
+def _summed(x: torch.Tensor) -> torch.Tensor:
+    total = x.clone()
+    _lent[-1].all_reduce(total)
+    return total
+
+
+# A custom operator is given nothing but tensors.
+_lent: list[Communicator] = []
+
+
+def sums(rank: Rank, where: str) -> list[float]:
+    """The sum over all ranks of their numbers plus one, with the collective inside C++."""
+    group = everyone(rank)
+    x = torch.tensor([rank.rank + 1.0], requires_grad=True)
+
+    def summed(grad: torch.Tensor) -> torch.Tensor:
+        total = grad.clone()
+        group.all_reduce(total)
+        return total
+
+    if where == "operator":
+        _lent.append(group)
+        try:
+            return _summed(x.detach()).tolist()
+        finally:
+            _lent.remove(group)
+    y = 1.0 * x
+    y.register_hook(summed)
+    (y * (rank.rank + 1)).backward()
+    assert x.grad is not None
+    return x.grad.tolist()
+
+
+_shared: list[Communicator] = []
+
+
+def meets_in_a_shared_group(rank: Rank) -> None:
+    """The first rank to come leaves its group to all, and to later calls."""
+    own = everyone(rank)
+    if not _shared:
+        _shared.append(own)
+    _shared[0].barrier()
+
+
+def enters_in_a_thread(rank: Rank) -> bool:
+    """Whether a thread of rank 0 could enter a collective."""
+    group = everyone(rank)
+    if rank.rank == 0:
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(group.barrier).result()
+    else:
+        group.barrier()
+    return True
 
 
 def enters_alone(rank: Rank, how: str) -> None:

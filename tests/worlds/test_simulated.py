@@ -10,7 +10,8 @@ import torch
 
 from fixtures.worlds.errors import RankRaised, Status, TimedOut
 from fixtures.worlds.simulated import SimulatedWorld
-from tests.worlds import unruly
+from tests.worlds import programs, unruly
+from tests.worlds.conftest import Get
 from tests.worlds.test_failures import assert_every_rank_is_named, assert_whole
 
 ROOT = Path(__file__).parents[2]
@@ -114,3 +115,21 @@ def test_what_never_ends_when_it_is_freed_does_not_hold_up_the_caller() -> None:
         cwd=ROOT, check=True, timeout=60, capture_output=True, text=True,
     )  # fmt: skip
     assert done.stdout == "[(0, 2), (1, 2)]\n"
+
+
+@pytest.mark.parametrize("where", ["operator", "backward"])
+def test_a_collective_inside_c_is_refused(where: str, processes: Get) -> None:
+    assert processes(3).run(programs.sums, where) == [[6.0]] * 3
+    world = SimulatedWorld(3, timeout=30)
+    with pytest.raises(RankRaised, match="all_reduce inside a custom operator or a backward pass"):
+        world.run(programs.sums, where)
+    assert_whole(world)
+
+
+@pytest.mark.parametrize("program", [programs.meets_in_a_shared_group, programs.enters_in_a_thread])
+def test_groups_are_for_the_program_that_made_them(program: Any) -> None:
+    world = SimulatedWorld(3, timeout=30)
+    for _ in range(2):
+        with pytest.raises(RankRaised, match=r"barrier in a group of rank \d, but not by"):
+            world.run(program)
+        assert_whole(world)
