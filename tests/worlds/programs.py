@@ -1,5 +1,6 @@
 """Programs that the tests of the worlds run on ranks."""
 
+import asyncio
 import contextvars
 import ctypes
 import dataclasses
@@ -148,21 +149,39 @@ class _Nothing(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
+class _Meets(_Nothing):
+    """Has every operator wait for the other ranks."""
+
+    def __init__(self, group: Communicator) -> None:
+        super().__init__()
+        self._group = group
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        total = super().__torch_dispatch__(func, types, args, kwargs)
+        self._group.all_reduce(total)
+        return total
+
+
 class _NoFunction(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return func(*args, **(kwargs or {}))
 
 
-def ambient(rank: Rank) -> list[tuple[bool, bool, str, torch.dtype, int]]:
+Settings = tuple[bool, bool, str, torch.dtype, int, bool, bool]
+
+
+def ambient(rank: Rank) -> list[Settings]:
     """Torch's settings around a collective at which another rank takes over."""
 
-    def settings() -> tuple[bool, bool, str, torch.dtype, int]:
+    def settings() -> Settings:
         return (
             torch.is_grad_enabled(),
             torch.is_inference_mode_enabled(),
             str(torch.empty(0).device),
             torch.get_default_dtype(),
             torch._C._len_torch_dispatch_stack(),
+            torch.is_autocast_enabled("cpu"),
+            torch.is_anomaly_enabled(),
         )
 
     group = everyone(rank)
@@ -177,13 +196,15 @@ def ambient(rank: Rank) -> list[tuple[bool, bool, str, torch.dtype, int]]:
                 group.barrier()
                 seen.append(settings())
         case 2:
-            with torch.device("meta"), _NoFunction():
+            with torch.device("meta"), _NoFunction(), torch.autocast("cpu"):
                 group.barrier()
                 seen.append(settings())
         case 3:
             torch.set_default_dtype(torch.float64)
+            torch.set_anomaly_enabled(True)
             group.barrier()
             seen.append(settings())
+            torch.set_anomaly_enabled(False)
             torch.set_default_dtype(torch.float32)
     group.barrier()
     seen.append(settings())
@@ -310,6 +331,9 @@ def sums(rank: Rank, where: str) -> list[float]:
             return _summed(x.detach()).tolist()
         finally:
             _lent.remove(group)
+    if where == "mode":
+        with _Meets(group):
+            return (1.0 * x).tolist()
     y = 1.0 * x
     y.register_hook(summed)
     (y * (rank.rank + 1)).backward()
@@ -328,15 +352,22 @@ def meets_in_a_shared_group(rank: Rank) -> None:
     _shared[0].barrier()
 
 
-def enters_in_a_thread(rank: Rank) -> bool:
-    """Whether a thread of rank 0 could enter a collective."""
+def enters_in_a_thread(rank: Rank) -> None:
+    """What becomes of the thread is not asked."""
     group = everyone(rank)
     if rank.rank == 0:
         with ThreadPoolExecutor(1) as pool:
-            pool.submit(group.barrier).result()
+            pool.submit(group.barrier)
     else:
         group.barrier()
-    return True
+
+
+def enters_from_a_coroutine(rank: Rank) -> int:
+    async def main() -> int:
+        everyone(rank).barrier()
+        return rank.rank
+
+    return asyncio.run(main())
 
 
 def enters_alone(rank: Rank, how: str) -> None:

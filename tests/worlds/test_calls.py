@@ -130,14 +130,18 @@ def test_state_and_context_variables_are_each_ranks_own(worlds: Get) -> None:
 
 
 def test_torchs_settings_are_each_ranks_own(worlds: Get) -> None:
-    plain = (True, False, "cpu", torch.float32, 0)
+    plain = (True, False, "cpu", torch.float32, 0, False, False)
     inside = [
-        (False, False, "cpu", torch.float32, 1),
-        (False, True, "cpu", torch.float32, 0),
-        (True, False, "meta", torch.float32, 0),
-        (True, False, "cpu", torch.float64, 0),
+        (False, False, "cpu", torch.float32, 1, False, False),
+        (False, True, "cpu", torch.float32, 0, False, False),
+        (True, False, "meta", torch.float32, 0, True, False),
+        (True, False, "cpu", torch.float64, 0, False, True),
     ]
     assert worlds(4).run(programs.ambient) == [[plain, one, plain] for one in inside]
+
+
+def test_coroutines_are_each_ranks_own(worlds: Get) -> None:
+    assert worlds(3).run(programs.enters_from_a_coroutine) == [0, 1, 2]
 
 
 def test_simulated_ranks_start_with_the_callers_settings(simulated: Get) -> None:
@@ -157,7 +161,7 @@ def test_settings_that_a_simulated_rank_leaves_are_nobody_elses(simulated: Get) 
 
 @pytest.mark.parametrize("fails", [False, True])
 @pytest.mark.parametrize(
-    "what", ["device", "mode", "inference", "mask", "handler", "timer", "alarm"]
+    "what", ["device", "mode", "inference", "autocast", "mask", "handler", "timer", "alarm"]
 )
 def test_what_a_program_changes_is_put_back(worlds: Get, what: str, fails: bool) -> None:
     world = worlds(2)

@@ -46,6 +46,14 @@ def test_a_world_in_a_world_has_no_more_time() -> None:
     assert_whole(world)
 
 
+def test_a_world_in_a_call_takes_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = SimulatedWorld(2, timeout=30)
+    monkeypatch.setattr(unruly, "WORLDS", [world])
+    with pytest.raises(RankRaised, match="this world runs a program already"):
+        world.run(unruly.runs_a_program_where_it_is)
+    assert_whole(world)
+
+
 @pytest.mark.parametrize("what", ["str", "repr", "cause", "context", "stop", "exit", "result"])
 def test_what_cannot_be_told_is_given_up(what: str) -> None:
     error = timed_out(SimulatedWorld(3), unruly.never_tells, what)
@@ -117,11 +125,11 @@ def test_what_never_ends_when_it_is_freed_does_not_hold_up_the_caller() -> None:
     assert done.stdout == "[(0, 2), (1, 2)]\n"
 
 
-@pytest.mark.parametrize("where", ["operator", "backward"])
+@pytest.mark.parametrize("where", ["operator", "mode", "backward"])
 def test_a_collective_inside_c_is_refused(where: str, processes: Get) -> None:
     assert processes(3).run(programs.sums, where) == [[6.0]] * 3
     world = SimulatedWorld(3, timeout=30)
-    with pytest.raises(RankRaised, match="all_reduce inside a custom operator or a backward pass"):
+    with pytest.raises(RankRaised, match=r"all_reduce inside what torch runs from C\+\+"):
         world.run(programs.sums, where)
     assert_whole(world)
 

@@ -164,6 +164,13 @@ def _loops(rank: Rank) -> None:
     _sleep_for_ever()
 
 
+WORLDS: list[SimulatedWorld] = []
+
+
+def runs_a_program_where_it_is(rank: Rank) -> None:
+    WORLDS[-1].run(device_before_and_after)
+
+
 def never_unwinds(rank: Rank, *, swallows: bool) -> None:
     """Rank 2 fails; the others, which wait for it, never leave their ``finally``."""
     group = everyone(rank)
@@ -281,6 +288,8 @@ def changes(rank: Rank, what: str, *, fails: bool) -> None:
             case "inference":
                 rank.state["guard"] = torch.inference_mode()
                 rank.state["guard"].__enter__()
+            case "autocast":
+                torch.autocast("cpu").__enter__()
             case "alarm":
                 signal.alarm(1000)
     group.barrier()
@@ -288,11 +297,12 @@ def changes(rank: Rank, what: str, *, fails: bool) -> None:
         raise ValueError("and so it stays")
 
 
-def settings(rank: Rank | None) -> tuple[str, bool, bool, set[Any], Any]:
-    """Default device, inference mode, whether an alarm is set, blocked signals, Ctrl-C."""
+def settings(rank: Rank | None) -> tuple[str, bool, bool, bool, set[Any], Any]:
+    """Device, inference mode, autocast, whether an alarm is set, blocked signals, Ctrl-C."""
     return (
         str(torch.empty(0).device),
         torch.is_inference_mode_enabled(),
+        torch.is_autocast_enabled("cpu"),
         signal.getitimer(signal.ITIMER_REAL)[0] > 500,
         signal.pthread_sigmask(signal.SIG_BLOCK, ()),
         str(signal.getsignal(signal.SIGINT)),
