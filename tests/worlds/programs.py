@@ -471,6 +471,11 @@ def unpicklable(rank: Rank) -> Any:
     return (lambda: None) if rank.rank == 1 else None
 
 
+def prints_bytes(rank: Rank, text: bytes) -> None:
+    sys.stdout.buffer.write(text)
+    sys.stdout.flush()
+
+
 def talk(rank: Rank) -> None:
     print(f"hello from {rank.rank}")
     print("and a warning", file=sys.stderr)
@@ -530,6 +535,21 @@ def returns_twice(rank: Rank) -> str:
     return "rank"
 
 
+def forks_into_a_collective(rank: Rank) -> int:
+    """How a child ends that enters a collective."""
+    group = everyone(rank)
+    child = os.fork()
+    if child == 0:
+        try:
+            group.barrier()
+        except RuntimeError:
+            os._exit(7)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    group.barrier()
+    return os.waitstatus_to_exitcode(status)
+
+
 def inherited_by_programs(rank: Rank) -> list[str]:
     """What a program that this rank executes would hold of the world's pipes and files."""
     held = []
@@ -569,6 +589,8 @@ def meddles(rank: Rank, what: str) -> str:
                 threading.Timer(0.2, os.write, (answers, b"Zero")).start()
             case "calls":
                 os.close(calls)
+            case "output":
+                os.close(1)
             case _:
                 os.write(whereabouts, what.encode())
                 time.sleep(0.5)

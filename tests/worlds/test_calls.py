@@ -1,5 +1,8 @@
 """What both kinds of worlds do when all goes well."""
 
+import importlib
+import io
+import sys
 from pathlib import Path
 
 import pytest
@@ -161,7 +164,8 @@ def test_settings_that_a_simulated_rank_leaves_are_nobody_elses(simulated: Get) 
 
 @pytest.mark.parametrize("fails", [False, True])
 @pytest.mark.parametrize(
-    "what", ["device", "mode", "inference", "autocast", "mask", "handler", "timer", "alarm"]
+    "what",
+    ["device", "mode", "inference", "autocast", "output", "mask", "handler", "timer", "alarm"],
 )
 def test_what_a_program_changes_is_put_back(worlds: Get, what: str, fails: bool) -> None:
     world = worlds(2)
@@ -206,6 +210,25 @@ def test_output_of_ranks_is_printed_by_the_caller(
         "[rank 1] and a warning",
         "[rank 1] hello from 1",
     ]
+
+
+def test_output_that_the_caller_cannot_print(
+    processes: Get, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, "ascii", line_buffering=True))
+    processes(1).run(programs.prints_bytes, b"caf\xc3\xa9 \xff")
+    assert written.getvalue() == b"[rank 0] caf\\xe9 \\ufffd\n"
+
+
+def test_a_module_of_a_directory_that_was_added_since(
+    worlds: Get, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worlds(2).run(programs.my_rank)
+    name = f"added_since_{tmp_path.name}"
+    (tmp_path / f"{name}.py").write_text("def doubled(rank):\n    return 2 * rank.rank\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert worlds(2).run(importlib.import_module(name).doubled) == [0, 2]
 
 
 def test_a_child_that_comes_back_from_a_program_answers_for_no_rank(worlds: Get) -> None:

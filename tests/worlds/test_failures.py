@@ -8,6 +8,7 @@ import socket
 import threading
 import traceback
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import torch
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from fixtures.worlds import nursery
+from fixtures.worlds import nursery, zygote
 from fixtures.worlds.api import World
 from fixtures.worlds.channel import readable
 from fixtures.worlds.errors import (
@@ -253,9 +254,10 @@ def test_whereabouts_that_are_none(processes: Get, what: str) -> None:
     assert_whole(processes(3))
 
 
-def test_a_rank_that_cannot_be_called_again(processes: Get) -> None:
-    with pytest.raises(RankDied, match="has closed file descriptors that it did not open"):
-        processes(3).run(programs.meddles, "calls")
+@pytest.mark.parametrize("what", ["calls", "output"])
+def test_a_rank_that_cannot_be_called_again(processes: Get, what: str) -> None:
+    with pytest.raises(RankDied, match="or replaced file descriptors that it did not open"):
+        processes(3).run(programs.meddles, what)
     assert_whole(processes(3))
 
 
@@ -698,3 +700,66 @@ def test_a_module_that_cannot_be_imported() -> None:
 def test_gpus_must_be_as_many_as_ranks() -> None:
     with pytest.raises(ValueError, match="2 ranks need 2 GPUs"):
         ProcessWorld(2, gpus=["0"])
+
+
+def test_a_world_is_of_the_process_that_made_it(processes: Get) -> None:
+    world = processes(2)
+    child = os.fork()
+    if child == 0:
+        try:
+            world.run(programs.my_rank)
+        except RuntimeError as error:
+            world.close()
+            os._exit(7 if "make one here" in str(error) else 1)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 7
+    assert_whole(world)
+
+
+def test_worlds_of_several_threads(processes: Get) -> None:
+    def fails_again_and_again(size: int) -> None:
+        world = ProcessWorld(size, timeout=30)
+        for how in ("raise", "_exit", "kill") * 2:
+            failing(world, how, (0,))
+        world.close()
+
+    with ThreadPoolExecutor(2) as pool:
+        for done in [pool.submit(fails_again_and_again, size) for size in (1, 2)]:
+            done.result()
+
+
+def test_zygotes_that_die_before_they_fork(monkeypatch: pytest.MonkeyPatch) -> None:
+    fork = Zygote.fork
+
+    def dies(self: Zygote, *args: Any, **settings: Any) -> int:
+        os.kill(self.pid, signal.SIGKILL)
+        return fork(self, *args, **settings)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Zygote, "fork", dies)
+        with pytest.raises(CannotStart, match="the process that forks ranks was ended by SIGKILL"):
+            ProcessWorld(2)
+    world = ProcessWorld(2, timeout=30)
+    assert_whole(world)
+    world.close()
+
+
+def test_ranks_for_which_there_is_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_room() -> int:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    before, ask = open_files(), Zygote._ask
+
+    def ask_here(self: Zygote, request: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        if request["do"] != "fork":
+            return ask(self, request, *args, **kwargs)
+        with monkeypatch.context() as patch, socket.socket() as control:
+            patch.setattr(os, "fork", no_room)
+            return zygote._Ranks(None).fork(control, [os.dup(0)])  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Zygote, "_ask", ask_here)
+        with pytest.raises(CannotStart, match=r"no rank can be forked: .*temporarily unavailable"):
+            ProcessWorld(2)
+    assert open_files() == before

@@ -141,3 +141,16 @@ def test_groups_are_for_the_program_that_made_them(program: Any) -> None:
         with pytest.raises(RankRaised, match=r"barrier in a group of rank \d, but not by"):
             world.run(program)
         assert_whole(world)
+
+
+def test_a_child_of_a_rank_enters_no_collective() -> None:
+    assert SimulatedWorld(2, timeout=30).run(programs.forks_into_a_collective) == [7, 7]
+
+
+def test_every_rank_is_left_though_one_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unruly, "LEFT", [])
+    world = SimulatedWorld(4, timeout=30)
+    with pytest.raises(KeyboardInterrupt):
+        world.run(unruly.stops_on_its_way_out)
+    assert unruly.LEFT == [0, 1, 2]
+    assert_whole(world)

@@ -1,9 +1,11 @@
 """Programs that do to their process what ranks of a simulated world can do to all of them."""
 
 import asyncio
+import io
 import itertools
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -196,6 +198,22 @@ def skips_on_its_way_out(rank: Rank) -> None:
         pytest.skip("on the way out")
 
 
+LEFT: list[int] = []
+
+
+def stops_on_its_way_out(rank: Rank) -> None:
+    """Rank 3 fails; those that wait for it leave, two of them with a Ctrl-C."""
+    group = everyone(rank)
+    if rank.rank == 3:
+        raise ValueError("it is too much")
+    try:
+        group.barrier()
+    finally:
+        LEFT.append(rank.rank)
+        if rank.rank < 2:
+            raise KeyboardInterrupt
+
+
 class _Endless(Exception):  # noqa: N818
     """Cannot be told."""
 
@@ -288,6 +306,8 @@ def changes(rank: Rank, what: str, *, fails: bool) -> None:
             case "inference":
                 rank.state["guard"] = torch.inference_mode()
                 rank.state["guard"].__enter__()
+            case "output":
+                sys.stdout = io.StringIO()
             case "autocast":
                 torch.autocast("cpu").__enter__()
             case "alarm":
@@ -297,9 +317,10 @@ def changes(rank: Rank, what: str, *, fails: bool) -> None:
         raise ValueError("and so it stays")
 
 
-def settings(rank: Rank | None) -> tuple[str, bool, bool, bool, set[Any], Any]:
-    """Device, inference mode, autocast, whether an alarm is set, blocked signals, Ctrl-C."""
+def settings(rank: Rank | None) -> tuple[str, str, bool, bool, bool, set[Any], Any]:
+    """Output, device, inference mode, autocast, alarm, blocked signals, Ctrl-C."""
     return (
+        type(sys.stdout).__name__,
         str(torch.empty(0).device),
         torch.is_inference_mode_enabled(),
         torch.is_autocast_enabled("cpu"),
