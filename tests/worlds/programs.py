@@ -14,6 +14,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from multiprocessing.shared_memory import SharedMemory
 from typing import Any
 
 import pytest
@@ -511,9 +512,16 @@ def leaves_a_child(rank: Rank, how: str, path: str) -> None:
     group.barrier()
 
 
-def starts_a_program(rank: Rank) -> int:
+def starts_a_program(rank: Rank, *, session: bool = False) -> int:
     """The id of a process that the rank does not wait for."""
-    return subprocess.Popen(["sleep", "1000"]).pid
+    return subprocess.Popen(["sleep", "1000"], start_new_session=session).pid
+
+
+def shares_memory(rank: Rank) -> str:
+    """The name of memory that the rank never unlinks."""
+    memory = SharedMemory(create=True, size=1)
+    rank.state["memory"] = memory
+    return memory.name
 
 
 def raises_before_another_dies(rank: Rank) -> None:

@@ -133,10 +133,12 @@ def test_after_a_signal(environment: dict[str, str], how: str, number: signal.Si
     assert_gone(pids)
 
 
-@pytest.mark.parametrize("whose", ["caller", "zygote"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize(
+    ("whose", "session"), [("caller", False), ("caller", True), ("zygote", False)]
+)
 def test_what_ranks_have_started(
-    environment: dict[str, str], whose: str, number: signal.Signals
+    environment: dict[str, str], whose: str, session: bool, number: signal.Signals
 ) -> None:
     script = """
         import sys
@@ -145,11 +147,11 @@ def test_what_ranks_have_started(
         from tests.worlds import programs
 
         world = ProcessWorld(3)
-        started = world.run(programs.starts_a_program)
+        started = world.run(programs.starts_a_program, session=bool(sys.argv[1:]))
         print(*started, *world.pids, zygote_for(("torch",)).pid, flush=True)
         sys.stdin.read()
     """
-    process = start(script, environment)
+    process = start(script, environment, *(["session"] if session else []))
     pids = read_pids(process)
     assert all(alive(pid) for pid in pids)
     os.kill(process.pid if whose == "caller" else pids[-1], number)

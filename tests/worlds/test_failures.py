@@ -18,7 +18,7 @@ import torch
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from fixtures.worlds import nursery, zygote
+from fixtures.worlds import nursery
 from fixtures.worlds.api import World
 from fixtures.worlds.channel import readable
 from fixtures.worlds.errors import (
@@ -33,6 +33,7 @@ from fixtures.worlds.errors import (
     WorldError,
 )
 from fixtures.worlds.nursery import Zygote, zygote_for
+from fixtures.worlds.offspring import Offspring
 from fixtures.worlds.processes import ProcessWorld
 from fixtures.worlds.simulated import SimulatedWorld
 from fixtures.worlds.team import _OUTPUT_LIMIT_BYTES, _Process
@@ -222,6 +223,20 @@ def test_a_child_of_a_failed_rank(processes: Get, how: str, tmp_path: Path) -> N
     assert_every_rank_is_named(caught.value, 3)
     assert_gone([int((tmp_path / "child").read_text())])
     assert_whole(processes(3))
+
+
+@pytest.mark.parametrize("how", ["close", "_exit", "raise"])
+def test_what_ranks_have_started_ends_with_them(how: str) -> None:
+    world = ProcessWorld(3, timeout=30)
+    shared = world.run(programs.shares_memory)
+    started = world.run(programs.starts_a_program, session=True)
+    if how == "close":
+        world.close()
+    else:
+        failing(world, how, (1,))
+    assert_gone(started)
+    assert not [name for name in shared if (Path("/dev/shm") / name).exists()]
+    world.close()
 
 
 def test_a_rank_that_ends_after_its_answer(processes: Get) -> None:
@@ -756,7 +771,7 @@ def test_ranks_for_which_there_is_no_room(monkeypatch: pytest.MonkeyPatch) -> No
             return ask(self, request, *args, **kwargs)
         with monkeypatch.context() as patch, socket.socket() as control:
             patch.setattr(os, "fork", no_room)
-            return zygote._Ranks(None).fork(control, [os.dup(0)])  # type: ignore[arg-type]
+            return Offspring(None).fork(control, [os.dup(0)])  # type: ignore[arg-type]
 
     with monkeypatch.context() as patch:
         patch.setattr(Zygote, "_ask", ask_here)
