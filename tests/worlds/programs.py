@@ -646,6 +646,11 @@ def enters_late(group: Communicator) -> None:
     group.barrier()
 
 
+def enters_after_a_child(group: Communicator) -> None:
+    subprocess.run(["sleep", "0.8"], check=True)
+    group.barrier()
+
+
 def goes_on_by_itself(rank: Rank, how: str) -> str:
     """Rank 0 sleeps for a while, though its main thread is where it might wait for ever."""
     group, half = everyone(rank), rank.new_group(((0, 1), (2,)))
@@ -658,9 +663,10 @@ def goes_on_by_itself(rank: Rank, how: str) -> str:
                 future: torch.futures.Future[int] = torch.futures.Future()
                 threading.Timer(0.8, future.set_result, (1,)).start()
                 future.wait()
-        case "thread":
+        case "thread" | "child":
             if rank.rank == 0:
-                helper = threading.Thread(target=enters_late, args=(half,))
+                enters = enters_late if how == "thread" else enters_after_a_child
+                helper = threading.Thread(target=enters, args=(half,))
                 helper.start()
                 group.barrier()
                 helper.join()

@@ -416,7 +416,7 @@ def test_a_wait_for_a_child_is_no_deadlock(processes: Get) -> None:
     assert processes(2).run(programs.waits_for_a_child) == ["through"] * 2
 
 
-@pytest.mark.parametrize("how", ["object", "timer", "thread"])
+@pytest.mark.parametrize("how", ["object", "timer", "thread", "child"])
 def test_a_rank_that_goes_on_by_itself_is_no_deadlock(processes: Get, how: str) -> None:
     assert processes(3).run(programs.goes_on_by_itself, how) == ["through"] * 3
 
