@@ -7,7 +7,7 @@ import signal
 import socket
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -32,11 +32,11 @@ from fixtures.worlds.errors import (
     TimedOut,
     WorldError,
 )
+from fixtures.worlds.handle import OUTPUT_LIMIT_BYTES, RankHandle
 from fixtures.worlds.nursery import Zygote, zygote_for
 from fixtures.worlds.offspring import Offspring
 from fixtures.worlds.processes import ProcessWorld
 from fixtures.worlds.simulated import SimulatedWorld
-from fixtures.worlds.team import _OUTPUT_LIMIT_BYTES, _Process
 from tests.worlds import asks_while_imported, hangs_in_ranks, programs, unruly
 from tests.worlds.conftest import Get
 from tests.worlds.test_cleanup import assert_gone
@@ -362,6 +362,30 @@ def test_messages_between_two_ranks_are_no_collectives(processes: Get) -> None:
     assert pids == team.pids  # type: ignore[attr-defined]
 
 
+def test_ranks_are_asked_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = ProcessWorld(3, timeout=1)
+    assert_whole(world)
+    done: list[str] = []
+
+    def noted(name: str) -> Callable[..., Any]:
+        method = getattr(RankHandle, name)
+
+        def note(self: RankHandle, *args: Any) -> Any:
+            done.append(name)
+            return method(self, *args)
+
+        return note
+
+    with monkeypatch.context() as patch:
+        for name in ("ask", "take_answer", "begin_dump", "printed_since"):
+            patch.setattr(RankHandle, name, noted(name))
+        with pytest.raises(TimedOut) as caught:
+            world.run(programs.fail, "native loop", (1, 2))
+    assert_every_rank_is_named(caught.value, 3)
+    assert done[-8:] == (["ask"] * 3 + ["take_answer"] + ["begin_dump"] * 2 + ["printed_since"] * 2)
+    world.close()
+
+
 @pytest.mark.parametrize("who", [(1,), (0, 1, 2)])
 def test_endless_loops(who: tuple[int, ...]) -> None:
     for world in (SimulatedWorld(3, timeout=0.5), ProcessWorld(3, timeout=0.5)):
@@ -408,7 +432,7 @@ def test_a_rank_that_prints_for_ever_fills_no_memory() -> None:
         done.set()
         watcher.join()
     # What it prints between two looks comes on top.
-    assert 1 << 20 < max(sizes) < 32 * _OUTPUT_LIMIT_BYTES
+    assert 1 << 20 < max(sizes) < 32 * OUTPUT_LIMIT_BYTES
     world.close()
 
 
@@ -523,13 +547,13 @@ def test_a_zygote_that_is_killed_while_ranks_are_asked(monkeypatch: pytest.Monke
     assert_whole(world)
     pid = zygote_for(("torch",)).pid
 
-    def killed_first(self: _Process) -> None:
+    def killed_first(self: RankHandle) -> bool:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-        assert readable(self.pidfd, 60)
+        return not readable(self.pidfd, 60)
 
     with monkeypatch.context() as patch:
-        patch.setattr(_Process, "ask_whereabouts", killed_first)
+        patch.setattr(RankHandle, "ask", killed_first)
         with pytest.raises(TimedOut) as caught:
             world.run(programs.fail, "native loop", (0, 1))
     assert_every_rank_is_named(caught.value, 2)
