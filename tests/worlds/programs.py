@@ -255,6 +255,8 @@ def _fail(how: str, rank: int) -> None:
             os.abort()
         case "kill":
             os.kill(os.getpid(), signal.SIGKILL)
+        case "real-time signal":
+            os.kill(os.getpid(), signal.SIGRTMIN + 6)
         case "loop":
             while True:
                 pass
@@ -470,6 +472,12 @@ class Bomb:
 
 def unpicklable(rank: Rank) -> Any:
     return (lambda: None) if rank.rank == 1 else None
+
+
+def leaves_zombies(rank: Rank) -> None:
+    """Each of them is left to whoever takes in orphans."""
+    for _ in range(10):
+        subprocess.run(["sh", "-c", "true &"], check=True)
 
 
 def prints_bytes(rank: Rank, text: bytes) -> None:
@@ -744,6 +752,8 @@ def raises_oddly(rank: Rank, what: str) -> None:
                 for _ in range(100_000):
                     deep = [deep]
                 raise ValueError(deep)
+            case "no lines":
+                raise SyntaxError("it is odd", ("file", 1, "a", "text"))  # type: ignore[arg-type]
             case "no stdout":
                 sys.stdout = None
                 raise ValueError("it is gone")

@@ -248,6 +248,11 @@ def test_programs_must_be_module_level_functions(worlds: Get) -> None:
     assert worlds(2).run(programs.echo, 1) == [1, 1]
 
 
+def test_paths_that_python_passes_over(worlds: Get, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path, Path("nowhere")])
+    assert worlds(2).run(programs.echo, 1) == [1, 1]
+
+
 @pytest.mark.parametrize("make", [SimulatedWorld, ProcessWorld])
 def test_sizes_below_one_are_refused(make: type[SimulatedWorld] | type[ProcessWorld]) -> None:
     with pytest.raises(ValueError, match="size is 0"):

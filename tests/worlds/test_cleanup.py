@@ -161,6 +161,24 @@ def test_what_ranks_have_started(
     assert_gone(pids)
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
+def test_a_signal_to_the_whole_group(environment: dict[str, str], number: signal.Signals) -> None:
+    script = """
+        import sys
+        from fixtures.worlds.processes import ProcessWorld
+        from tests.worlds import programs
+
+        world = ProcessWorld(2)
+        print(*world.run(programs.starts_a_program, session=True), *world.pids, flush=True)
+        sys.stdin.read()
+    """
+    process = start(script, environment)
+    pids = read_pids(process)
+    os.killpg(process.pid, number)
+    process.communicate(timeout=_SECONDS)
+    assert_gone(pids)
+
+
 def test_while_the_zygote_imports(environment: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "slow_to_import.py").write_text(
         f"import pathlib, time\npathlib.Path({str(tmp_path / 'begun')!r}).touch()\n"

@@ -6,6 +6,7 @@ import re
 import signal
 import socket
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -39,7 +40,7 @@ from fixtures.worlds.processes import ProcessWorld
 from fixtures.worlds.simulated import SimulatedWorld
 from tests.worlds import asks_while_imported, hangs_in_ranks, programs, unruly
 from tests.worlds.conftest import Get
-from tests.worlds.test_cleanup import assert_gone
+from tests.worlds.test_cleanup import alive, assert_gone
 
 WORLD = (0, 1, 2, 3)
 
@@ -107,7 +108,7 @@ def test_an_exception_that_cannot_travel_is_described(processes: Get) -> None:
     assert error.exceptions[1].__traceback__ is not None
 
 
-@pytest.mark.parametrize("what", ["no message", "no form", "bomb", "deep"])
+@pytest.mark.parametrize("what", ["no message", "no form", "no lines", "bomb", "deep"])
 def test_an_odd_exception(worlds: Get, what: str) -> None:
     with pytest.raises(RankRaised, match="rank 1 raised") as caught:
         worlds(2).run(programs.raises_oddly, what)
@@ -199,6 +200,7 @@ def test_an_exit_code_that_is_no_exit_status(processes: Get) -> None:
         ("segfault", "was ended by SIGSEGV"),
         ("abort", "was ended by SIGABRT"),
         ("kill", "was ended by SIGKILL"),
+        ("real-time signal", "was ended by signal 40"),
     ],
 )
 @pytest.mark.parametrize("who", [(0,), (1, 2), WORLD])
@@ -802,3 +804,47 @@ def test_ranks_for_which_there_is_no_room(monkeypatch: pytest.MonkeyPatch) -> No
         with pytest.raises(CannotStart, match=r"no rank can be forked: .*temporarily unavailable"):
             ProcessWorld(2)
     assert open_files() == before
+
+
+@pytest.mark.parametrize("make", [SimulatedWorld, ProcessWorld])
+def test_a_caller_for_whom_time_stands_still(
+    make: type[SimulatedWorld] | type[ProcessWorld], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make(2, timeout=30)
+    assert_whole(world)
+    world.timeout = 0.5
+    frozen = time.monotonic()
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "monotonic", lambda: frozen)
+        with pytest.raises(TimedOut):
+            world.run(programs.fail, "loop", (1,))
+    world.timeout = 30
+    assert_whole(world)
+    world.close()
+
+
+def test_orphans_of_ranks_that_go_on_do_not_pile_up() -> None:
+    world = ProcessWorld(2, timeout=30)
+    world.run(programs.leaves_zombies)
+    zygote = zygote_for(("torch",)).pid
+    children = Path(f"/proc/{zygote}/task/{zygote}/children")
+    deadline = time.monotonic() + 60
+    while zombies := [pid for pid in map(int, children.read_text().split()) if not alive(pid)]:
+        assert time.monotonic() < deadline, zombies
+        time.sleep(0.1)
+    assert_whole(world)
+    world.close()
+
+
+def test_a_close_that_is_interrupted_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = ProcessWorld(2, timeout=30)
+    started = world.run(programs.starts_a_program, session=True)
+
+    def interrupted(fd: int, seconds: float) -> bool:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(nursery, "readable", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            world.close()
+    assert_gone(started)

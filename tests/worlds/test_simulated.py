@@ -1,15 +1,21 @@
 """What programs do to the process that simulated ranks share: none outlasts the call."""
 
+import asyncio
+import signal
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from fixtures.worlds.errors import RankRaised, Status, TimedOut
+from fixtures.worlds import simulated
+from fixtures.worlds.errors import RankDied, RankRaised, Status, TimedOut
 from fixtures.worlds.simulated import SimulatedWorld
+from fixtures.worlds.watchdog import within
 from tests.worlds import programs, unruly
 from tests.worlds.conftest import Get
 from tests.worlds.test_failures import assert_every_rank_is_named, assert_whole
@@ -44,6 +50,29 @@ def test_a_world_in_a_world_has_no_more_time() -> None:
         world.run(unruly.loops_in_a_world_of_its_own)
     world.timeout = 30
     assert_whole(world)
+
+
+def test_worlds_in_a_world_do_not_keep_it_from_its_end() -> None:
+    world = SimulatedWorld(2, timeout=0.3)
+    with pytest.raises(TimedOut):
+        world.run(unruly.tries_worlds_of_its_own)
+    world.timeout = 30
+    assert_whole(world)
+
+
+def test_a_call_that_is_interrupted_while_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(self: Any, timeout: float) -> TimedOut:
+        raise KeyboardInterrupt
+
+    world = SimulatedWorld(2, timeout=30)
+    assert world.run(programs.count) == [(1, 1), (2, 2)]
+    with monkeypatch.context() as patch:
+        patch.setattr(simulated._Call, "timed_out", interrupted)
+        world.timeout = 0.3
+        with pytest.raises(KeyboardInterrupt):
+            world.run(unruly.expires, "swallowed")
+    world.timeout = 30
+    assert world.run(programs.count) == [(1, 1), (2, 2)]
 
 
 def test_a_world_in_a_call_takes_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,3 +183,72 @@ def test_every_rank_is_left_though_one_is_interrupted(monkeypatch: pytest.Monkey
         world.run(unruly.stops_on_its_way_out)
     assert unruly.LEFT == [0, 1, 2]
     assert_whole(world)
+
+
+@pytest.mark.parametrize("how", ["swallowed", "wrapped", "replaced", "exit"])
+def test_a_call_that_was_interrupted_has_timed_out(how: str) -> None:
+    world = SimulatedWorld(2, timeout=0.3)
+    with pytest.raises(TimedOut):
+        world.run(unruly.expires, how)
+    world.timeout = 30
+    assert_whole(world)
+
+
+def test_only_the_first_rank_that_holds_out_is_given_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given: list[bool] = []
+
+    def noted(seconds: float, work: Any, *, lenient: bool = True) -> Any:
+        given.append(lenient)
+        return within(seconds, work, lenient=lenient)
+
+    world = SimulatedWorld(5, timeout=30)
+    with monkeypatch.context() as patch:
+        patch.setattr(simulated, "within", noted)
+        with pytest.raises(RankRaised, match="rank 0 raised ValueError: it is too much"):
+            world.run(unruly.tries_for_ever)
+    # The call itself, and four ranks to be ended.
+    assert given == [True, True, False, False, False]
+    assert_whole(world)
+
+
+def test_an_exit_that_cannot_be_told() -> None:
+    with pytest.raises(RankDied, match="exited with <its form cannot be told: ValueError>"):
+        SimulatedWorld(2, timeout=30).run(unruly.exits_oddly)
+
+
+def test_a_callers_event_loop_goes_on() -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        assert_whole(SimulatedWorld(2, timeout=30))
+        assert asyncio.get_running_loop() is loop
+
+    asyncio.run(main())
+
+
+def test_a_call_in_a_thread_changes_nothing() -> None:
+    before = signal.signal, signal.pthread_sigmask, threading.Thread.start
+    with (
+        ThreadPoolExecutor(1) as pool,
+        pytest.raises(RuntimeError, match="must run in the main thread"),
+    ):
+        pool.submit(SimulatedWorld(2).run, programs.my_rank).result()
+    assert (signal.signal, signal.pthread_sigmask, threading.Thread.start) == before
+
+
+def test_a_child_of_a_rank_on_its_way_out_does_not_come_back() -> None:
+    script = (
+        "from fixtures.worlds.errors import RankRaised\n"
+        "from fixtures.worlds.simulated import SimulatedWorld\n"
+        "from tests.worlds import unruly\n"
+        "try:\n"
+        "    SimulatedWorld(2, timeout=30).run(unruly.forks_on_its_way_out)\n"
+        "except RankRaised:\n"
+        "    print('told', flush=True)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=ROOT, check=True, timeout=60, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.stdout == "told\n"

@@ -360,3 +360,62 @@ def tries_again(rank: Rank) -> None:
     if rank.rank == 1:
         asyncio.run(_waits())
     everyone(rank).barrier()
+
+
+def expires(rank: Rank, how: str) -> None:
+    """What interrupts rank 1 is caught, once, and comes out as something else or not at all."""
+    if rank.rank == 1:
+        try:
+            time.sleep(100)
+        except BaseException as error:
+            match how:
+                case "wrapped":
+                    raise RuntimeError("it was interrupted") from error
+                case "replaced":
+                    raise RuntimeError("it was interrupted") from None
+                case "exit":
+                    sys.exit(3)
+    everyone(rank).barrier()
+
+
+def tries_for_ever(rank: Rank) -> None:
+    """Rank 0 fails; the others enter again whatever happens."""
+    group = everyone(rank)
+    if rank.rank == 0:
+        raise ValueError("it is too much")
+    while True:
+        with suppress(BaseException):
+            group.barrier()
+
+
+def exits_oddly(rank: Rank) -> None:
+    raise SystemExit(_NoForm())
+
+
+class _NoForm:
+    def __repr__(self) -> str:
+        raise ValueError("it has none")
+
+
+def forks_on_its_way_out(rank: Rank) -> None:
+    """Rank 1 fails; rank 0, which waits for it, forks."""
+    group = everyone(rank)
+    if rank.rank == 1:
+        raise ValueError("it is too much")
+    try:
+        group.barrier()
+    finally:
+        os.fork()
+
+
+def tries_worlds_of_its_own(rank: Rank) -> None:
+    """Worlds that have more time, in which every time-out is swallowed, for ever."""
+    while True:
+        with suppress(Exception):
+            SimulatedWorld(1, timeout=1000).run(_swallows_all)
+
+
+def _swallows_all(rank: Rank) -> None:
+    while True:
+        with suppress(BaseException):
+            time.sleep(0.01)
