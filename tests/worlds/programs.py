@@ -168,7 +168,7 @@ class _NoFunction(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-Settings = tuple[bool, bool, str, torch.dtype, int, bool, bool]
+Settings = tuple[bool, bool, bool, str, torch.dtype, int, bool, bool]
 
 
 def ambient(rank: Rank) -> list[Settings]:
@@ -177,6 +177,7 @@ def ambient(rank: Rank) -> list[Settings]:
     def settings() -> Settings:
         return (
             torch.is_grad_enabled(),
+            torch._C._is_fwd_grad_enabled(),
             torch.is_inference_mode_enabled(),
             str(torch.empty(0).device),
             torch.get_default_dtype(),
@@ -203,9 +204,11 @@ def ambient(rank: Rank) -> list[Settings]:
         case 3:
             torch.set_default_dtype(torch.float64)
             torch.set_anomaly_enabled(True)
+            torch._C._set_fwd_grad_enabled(False)
             group.barrier()
             seen.append(settings())
             torch.set_anomaly_enabled(False)
+            torch._C._set_fwd_grad_enabled(True)
             torch.set_default_dtype(torch.float32)
     group.barrier()
     seen.append(settings())
@@ -334,6 +337,8 @@ def sums(rank: Rank, where: str) -> list[float]:
             return _summed(x.detach()).tolist()
         finally:
             _lent.remove(group)
+    if where == "not compiled":
+        return torch.compiler.disable(summed)(x.detach()).tolist()
     if where == "mode":
         with _Meets(group):
             return (1.0 * x).tolist()
@@ -478,6 +483,16 @@ def leaves_zombies(rank: Rank) -> None:
     """Each of them is left to whoever takes in orphans."""
     for _ in range(10):
         subprocess.run(["sh", "-c", "true &"], check=True)
+
+
+def interrupts_a_child(rank: Rank) -> int:
+    child = subprocess.Popen(["sleep", "1000"])
+    child.send_signal(signal.SIGINT)
+    return child.wait()
+
+
+def handles_the_signal_for_dumps(rank: Rank) -> None:
+    signal.signal(signal.SIGUSR1, lambda number, frame: None)
 
 
 def prints_bytes(rank: Rank, text: bytes) -> None:

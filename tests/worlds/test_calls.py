@@ -2,6 +2,7 @@
 
 import importlib
 import io
+import signal
 import sys
 from pathlib import Path
 
@@ -133,12 +134,12 @@ def test_state_and_context_variables_are_each_ranks_own(worlds: Get) -> None:
 
 
 def test_torchs_settings_are_each_ranks_own(worlds: Get) -> None:
-    plain = (True, False, "cpu", torch.float32, 0, False, False)
+    plain = (True, True, False, "cpu", torch.float32, 0, False, False)
     inside = [
-        (False, False, "cpu", torch.float32, 1, False, False),
-        (False, True, "cpu", torch.float32, 0, False, False),
-        (True, False, "meta", torch.float32, 0, True, False),
-        (True, False, "cpu", torch.float64, 0, False, True),
+        (False, True, False, "cpu", torch.float32, 1, False, False),
+        (False, False, True, "cpu", torch.float32, 0, False, False),
+        (True, True, False, "meta", torch.float32, 0, True, False),
+        (True, False, False, "cpu", torch.float64, 0, False, True),
     ]
     assert worlds(4).run(programs.ambient) == [[plain, one, plain] for one in inside]
 
@@ -246,6 +247,10 @@ def test_programs_must_be_module_level_functions(worlds: Get) -> None:
     with pytest.raises(TypeError, match="picklable"):
         worlds(2).run(programs.echo, lambda: None)
     assert worlds(2).run(programs.echo, 1) == [1, 1]
+
+
+def test_a_child_of_a_rank_can_be_interrupted(processes: Get) -> None:
+    assert processes(1).run(programs.interrupts_a_child) == [-signal.SIGINT]
 
 
 def test_paths_that_python_passes_over(worlds: Get, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -848,3 +848,61 @@ def test_a_close_that_is_interrupted_leaves_nothing(monkeypatch: pytest.MonkeyPa
         with pytest.raises(KeyboardInterrupt):
             world.close()
     assert_gone(started)
+
+
+def test_a_world_that_is_closed_while_its_zygote_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, other = ProcessWorld(2, timeout=30), ProcessWorld(1, timeout=30)
+    assert_whole(world)
+    closed: list[ProcessWorld] = []
+
+    def closes_first(fd: int, seconds: float) -> bool:
+        # As a handler of a signal would.
+        if not closed:
+            closed.append(other)
+            other.close()
+        return readable(fd, seconds)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(nursery, "readable", closes_first)
+        with pytest.raises(RankRaised):
+            world.run(programs.fail, "raise", (1,))
+    assert_whole(world)
+    world.close()
+
+
+def test_stacks_of_a_rank_that_has_handled_the_signal_for_them() -> None:
+    world = ProcessWorld(2, timeout=30)
+    world.run(programs.handles_the_signal_for_dumps)
+    world.timeout = 1
+    with pytest.raises(TimedOut) as caught:
+        world.run(programs.fail, "native loop", (1,))
+    assert "most recent call first" in caught.value.reports[1].details
+    world.close()
+
+
+def test_what_a_module_has_started_serves_until_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"starts_a_helper_{tmp_path.name}"
+    (tmp_path / f"{name}.py").write_text(
+        "import pathlib, subprocess\n"
+        f"helper = subprocess.Popen(['sleep', '1000'], stdout=subprocess.DEVNULL)\n"
+        f"pathlib.Path({str(tmp_path / 'pid')!r}).write_text(str(helper.pid))\n"
+    )
+    (tmp_path / f"{name}_in_vain.py").write_text(
+        f"import {name}\nraise ImportError('it has begun')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    preload = ("torch", name)
+    world = ProcessWorld(2, preload, timeout=30)
+    failing(world, "raise", (0,))
+    failing(world, "kill", (0,))
+    time.sleep(1)
+    helper = int((tmp_path / "pid").read_text())
+    assert alive(helper)
+    world.close()
+    zygote_for(preload).close()
+    assert_gone([helper])
+    with pytest.raises(CannotStart, match="it has begun"):
+        ProcessWorld(2, ("torch", f"{name}_in_vain"))
+    assert_gone([int((tmp_path / "pid").read_text())])

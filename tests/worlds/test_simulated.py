@@ -134,6 +134,15 @@ def test_no_thread_of_a_program_keeps_the_process_from_ending() -> None:
     subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True, timeout=60)
 
 
+def test_no_process_of_a_program_keeps_this_one_from_ending() -> None:
+    script = (
+        "from fixtures.worlds.simulated import SimulatedWorld\n"
+        "from tests.worlds import unruly\n"
+        "SimulatedWorld(2).run(unruly.leaves_a_process)\n"
+    )
+    subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True, timeout=60)
+
+
 def test_what_never_ends_when_it_is_freed_does_not_hold_up_the_caller() -> None:
     script = (
         "import gc\n"
@@ -163,6 +172,11 @@ def test_a_collective_inside_c_is_refused(where: str, processes: Get) -> None:
     assert_whole(world)
 
 
+def test_a_collective_that_nothing_compiles_is_none_inside_c() -> None:
+    world = SimulatedWorld(2, timeout=60)
+    assert world.run(programs.sums, "not compiled") == [[3.0], [3.0]]
+
+
 @pytest.mark.parametrize("program", [programs.meets_in_a_shared_group, programs.enters_in_a_thread])
 def test_groups_are_for_the_program_that_made_them(program: Any) -> None:
     world = SimulatedWorld(3, timeout=30)
@@ -185,7 +199,7 @@ def test_every_rank_is_left_though_one_is_interrupted(monkeypatch: pytest.Monkey
     assert_whole(world)
 
 
-@pytest.mark.parametrize("how", ["swallowed", "wrapped", "replaced", "exit"])
+@pytest.mark.parametrize("how", ["swallowed", "wrapped", "replaced", "exit", "never told"])
 def test_a_call_that_was_interrupted_has_timed_out(how: str) -> None:
     world = SimulatedWorld(2, timeout=0.3)
     with pytest.raises(TimedOut):

@@ -3,6 +3,7 @@
 import asyncio
 import io
 import itertools
+import multiprocessing
 import os
 import signal
 import sys
@@ -369,6 +370,8 @@ def expires(rank: Rank, how: str) -> None:
             time.sleep(100)
         except BaseException as error:
             match how:
+                case "never told":
+                    raise error from _Endless("str")
                 case "wrapped":
                     raise RuntimeError("it was interrupted") from error
                 case "replaced":
@@ -419,3 +422,8 @@ def _swallows_all(rank: Rank) -> None:
     while True:
         with suppress(BaseException):
             time.sleep(0.01)
+
+
+def leaves_a_process(rank: Rank) -> None:
+    if rank.rank == 1:
+        multiprocessing.get_context("fork").Process(target=time.sleep, args=(1000,)).start()
