@@ -23,6 +23,15 @@ from tests.worlds.test_failures import assert_every_rank_is_named, assert_whole
 ROOT = Path(__file__).parents[2]
 
 
+def output_of(script: str) -> str:
+    """What a process prints that runs ``script`` and comes to an end."""
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=ROOT, check=True, timeout=60, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    return done.stdout
+
+
 def timed_out(world: SimulatedWorld, program: Any, *args: Any) -> TimedOut:
     settings = world.run(unruly.settings)
     world.timeout = 0.3
@@ -131,7 +140,7 @@ def test_no_thread_of_a_program_keeps_the_process_from_ending() -> None:
         "from tests.worlds import unruly\n"
         "SimulatedWorld(2).run(unruly.leaves_a_thread)\n"
     )
-    subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True, timeout=60)
+    assert output_of(script) == ""
 
 
 def test_no_process_of_a_program_keeps_this_one_from_ending() -> None:
@@ -140,7 +149,7 @@ def test_no_process_of_a_program_keeps_this_one_from_ending() -> None:
         "from tests.worlds import unruly\n"
         "SimulatedWorld(2).run(unruly.leaves_a_process)\n"
     )
-    subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True, timeout=60)
+    assert output_of(script) == ""
 
 
 def test_what_never_ends_when_it_is_freed_does_not_hold_up_the_caller() -> None:
@@ -156,11 +165,7 @@ def test_what_never_ends_when_it_is_freed_does_not_hold_up_the_caller() -> None:
         "    gc.collect()\n"
         "    print(world.run(programs.my_rank))\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        cwd=ROOT, check=True, timeout=60, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.stdout == "[(0, 2), (1, 2)]\n"
+    assert output_of(script) == "[(0, 2), (1, 2)]\n"
 
 
 @pytest.mark.parametrize("where", ["operator", "mode", "backward"])
@@ -261,8 +266,4 @@ def test_a_child_of_a_rank_on_its_way_out_does_not_come_back() -> None:
         "except RankRaised:\n"
         "    print('told', flush=True)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        cwd=ROOT, check=True, timeout=60, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.stdout == "told\n"
+    assert output_of(script) == "told\n"
