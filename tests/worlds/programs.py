@@ -752,6 +752,10 @@ class SlowBomb(Exception):  # noqa: N818
         return explode_elsewhere, (os.getpid(),)
 
 
+def recurses(depth: int) -> int:
+    return recurses(depth + 1) + 1
+
+
 def raises_oddly(rank: Rank, what: str) -> None:
     group = everyone(rank)
     if rank.rank == 1:
@@ -767,6 +771,8 @@ def raises_oddly(rank: Rank, what: str) -> None:
                 for _ in range(100_000):
                     deep = [deep]
                 raise ValueError(deep)
+            case "recursion":
+                recurses(0)
             case "no lines":
                 raise SyntaxError("it is odd", ("file", 1, "a", "text"))  # type: ignore[arg-type]
             case "no stdout":

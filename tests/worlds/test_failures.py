@@ -108,7 +108,7 @@ def test_an_exception_that_cannot_travel_is_described(processes: Get) -> None:
     assert error.exceptions[1].__traceback__ is not None
 
 
-@pytest.mark.parametrize("what", ["no message", "no form", "no lines", "bomb", "deep"])
+@pytest.mark.parametrize("what", ["no message", "no form", "no lines", "recursion", "bomb", "deep"])
 def test_an_odd_exception(worlds: Get, what: str) -> None:
     with pytest.raises(RankRaised, match="rank 1 raised") as caught:
         worlds(2).run(programs.raises_oddly, what)

@@ -267,3 +267,22 @@ def test_a_child_of_a_rank_on_its_way_out_does_not_come_back() -> None:
         "    print('told', flush=True)\n"
     )
     assert output_of(script) == "told\n"
+
+
+def test_a_tracer_lets_no_alarm_into_the_end_of_a_call() -> None:
+    def trace(frame: Any, event: str, argument: Any) -> Any:
+        if frame.f_code is within.__code__ and callable(signal.getsignal(signal.SIGALRM)):
+            # Its handler runs in here, and what that raises is raised there.
+            signal.raise_signal(signal.SIGALRM)
+        return trace
+
+    world, before = SimulatedWorld(2, timeout=0.3), sys.gettrace()
+    sys.settrace(trace)
+    try:
+        with pytest.raises(TimedOut):
+            world.run(unruly.expires, "swallowed")
+    finally:
+        sys.settrace(before)
+    assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+    world.timeout = 30
+    assert_whole(world)
