@@ -286,3 +286,19 @@ def test_a_tracer_lets_no_alarm_into_the_end_of_a_call() -> None:
     assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
     world.timeout = 30
     assert_whole(world)
+
+
+# What Python calls by itself, as when it collects garbage, fails at the recursion limit.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_endless_recursion_that_is_tried_again() -> None:
+    world = SimulatedWorld(2, timeout=0.3)
+    with pytest.raises(TimedOut):
+        world.run(unruly.calls_itself_for_ever)
+    world.timeout = 30
+    assert_whole(world)
+
+
+def test_a_mode_that_never_returns_is_left() -> None:
+    world = SimulatedWorld(2, timeout=30)
+    world.run(unruly.leaves_a_mode_that_never_returns)
+    assert_whole(world)

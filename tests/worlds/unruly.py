@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
 
 from fixtures.worlds.api import Rank
 from fixtures.worlds.simulated import SimulatedWorld
@@ -427,3 +428,21 @@ def _swallows_all(rank: Rank) -> None:
 def leaves_a_process(rank: Rank) -> None:
     if rank.rank == 1:
         multiprocessing.get_context("fork").Process(target=time.sleep, args=(1000,)).start()
+
+
+def calls_itself_for_ever(rank: Rank) -> None:
+    while True:
+        try:
+            return calls_itself_for_ever(rank)
+        except Exception:
+            continue
+
+
+class _NeverReturns(TorchFunctionMode):
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        while True:
+            time.sleep(0.01)
+
+
+def leaves_a_mode_that_never_returns(rank: Rank) -> None:
+    _NeverReturns().__enter__()
