@@ -38,7 +38,6 @@ def timed_out(world: SimulatedWorld, program: Any, *args: Any) -> TimedOut:
     with pytest.raises(TimedOut, match=r"not over after 0\.3 s") as caught:
         world.run(program, *args)
     assert_every_rank_is_named(caught.value, world.size)
-    assert caught.value.reports[1].status is Status.RUNNING
     world.timeout = 30
     assert_whole(world)
     assert world.run(unruly.settings) == settings
@@ -48,6 +47,7 @@ def timed_out(world: SimulatedWorld, program: Any, *args: Any) -> TimedOut:
 @pytest.mark.parametrize("how", unruly.HOLD_OUT)
 def test_no_program_keeps_itself_from_being_interrupted(how: str) -> None:
     error = timed_out(SimulatedWorld(3), unruly.holds_out, how)
+    assert error.reports[1].status is Status.RUNNING
     assert "unruly.py" in error.reports[1].details
     assert error.reports[2].summary == "had not begun"
 
@@ -62,11 +62,7 @@ def test_a_world_in_a_world_has_no_more_time() -> None:
 
 
 def test_worlds_in_a_world_do_not_keep_it_from_its_end() -> None:
-    world = SimulatedWorld(2, timeout=0.3)
-    with pytest.raises(TimedOut):
-        world.run(unruly.tries_worlds_of_its_own)
-    world.timeout = 30
-    assert_whole(world)
+    timed_out(SimulatedWorld(2), unruly.tries_worlds_of_its_own)
 
 
 def test_a_call_that_is_interrupted_while_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,6 +91,7 @@ def test_a_world_in_a_call_takes_no_other(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize("what", ["str", "repr", "cause", "context", "stop", "exit", "result"])
 def test_what_cannot_be_told_is_given_up(what: str) -> None:
     error = timed_out(SimulatedWorld(3), unruly.never_tells, what)
+    assert error.reports[1].status is Status.RUNNING
     assert error.__cause__ is None
 
 
@@ -206,11 +203,7 @@ def test_every_rank_is_left_though_one_is_interrupted(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("how", ["swallowed", "wrapped", "replaced", "exit", "never told"])
 def test_a_call_that_was_interrupted_has_timed_out(how: str) -> None:
-    world = SimulatedWorld(2, timeout=0.3)
-    with pytest.raises(TimedOut):
-        world.run(unruly.expires, how)
-    world.timeout = 30
-    assert_whole(world)
+    timed_out(SimulatedWorld(2), unruly.expires, how)
 
 
 def test_only_the_first_rank_that_holds_out_is_given_time(
@@ -291,11 +284,7 @@ def test_a_tracer_lets_no_alarm_into_the_end_of_a_call() -> None:
 # What Python calls by itself, as when it collects garbage, fails at the recursion limit.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_an_endless_recursion_that_is_tried_again() -> None:
-    world = SimulatedWorld(2, timeout=0.3)
-    with pytest.raises(TimedOut):
-        world.run(unruly.calls_itself_for_ever)
-    world.timeout = 30
-    assert_whole(world)
+    timed_out(SimulatedWorld(2), unruly.calls_itself_for_ever)
 
 
 def test_a_mode_that_never_returns_is_left() -> None:

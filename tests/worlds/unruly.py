@@ -175,45 +175,55 @@ def runs_a_program_where_it_is(rank: Rank) -> None:
     WORLDS[-1].run(device_before_and_after)
 
 
-def never_unwinds(rank: Rank, *, swallows: bool) -> None:
-    """Rank 2 fails; the others, which wait for it, never leave their ``finally``."""
+def _on_the_way_out(rank: Rank, failing: int, leave: Callable[[], object]) -> None:
+    """One rank fails; the others, which wait for it, ``leave`` in a ``finally``."""
     group = everyone(rank)
-    if rank.rank == 2:
+    if rank.rank == failing:
         raise ValueError("it is too much")
     try:
         group.barrier()
     finally:
+        leave()
+
+
+def never_unwinds(rank: Rank, *, swallows: bool) -> None:
+    """Rank 2 fails; the others never leave."""
+
+    def leave() -> None:
         while True:
             with suppress(*([BaseException] if swallows else [])):
                 time.sleep(0.01)
 
+    _on_the_way_out(rank, 2, leave)
+
 
 def skips_on_its_way_out(rank: Rank) -> None:
-    """Rank 1 fails; rank 0, which waits for it, changes a setting and skips the test."""
-    group = everyone(rank)
-    if rank.rank == 1:
-        raise ValueError("it is too much")
-    try:
-        group.barrier()
-    finally:
+    """Rank 1 fails; rank 0 changes a setting and skips the test."""
+
+    def leave() -> None:
         torch.set_default_dtype(torch.float64)
         pytest.skip("on the way out")
+
+    _on_the_way_out(rank, 1, leave)
 
 
 LEFT: list[int] = []
 
 
 def stops_on_its_way_out(rank: Rank) -> None:
-    """Rank 3 fails; those that wait for it leave, two of them with a Ctrl-C."""
-    group = everyone(rank)
-    if rank.rank == 3:
-        raise ValueError("it is too much")
-    try:
-        group.barrier()
-    finally:
+    """Rank 3 fails; the others leave, two of them with a Ctrl-C."""
+
+    def leave() -> None:
         LEFT.append(rank.rank)
         if rank.rank < 2:
             raise KeyboardInterrupt
+
+    _on_the_way_out(rank, 3, leave)
+
+
+def forks_on_its_way_out(rank: Rank) -> None:
+    """Rank 1 fails; rank 0 forks."""
+    _on_the_way_out(rank, 1, os.fork)
 
 
 class _Endless(Exception):  # noqa: N818
@@ -399,17 +409,6 @@ def exits_oddly(rank: Rank) -> None:
 class _NoForm:
     def __repr__(self) -> str:
         raise ValueError("it has none")
-
-
-def forks_on_its_way_out(rank: Rank) -> None:
-    """Rank 1 fails; rank 0, which waits for it, forks."""
-    group = everyone(rank)
-    if rank.rank == 1:
-        raise ValueError("it is too much")
-    try:
-        group.barrier()
-    finally:
-        os.fork()
 
 
 def tries_worlds_of_its_own(rank: Rank) -> None:
