@@ -131,6 +131,9 @@ def wrong_shape(rank: Rank, case: str) -> None:
             group.all_gather_into_tensor(torch.empty(2 * n + 1), torch.empty(2))
         case "dtype":
             group.all_gather_into_tensor(torch.empty(2 * n), torch.empty(2, dtype=torch.int))
+        case "device":
+            device = "meta" if rank.rank else "cpu"
+            group.all_reduce(torch.ones(3, device=device))
         case "strided":
             group.all_reduce(torch.empty(3, 2).t())
         case "scatter":
@@ -221,6 +224,26 @@ class Odd(Exception):  # noqa: N818
     def __init__(self, a: int, b: int) -> None:
         super().__init__(f"{a} and {b}")
         self.reason = lambda: None
+
+
+def reduces_at_the_recursion_limit(rank: Rank, who: int) -> tuple[float, int]:
+    """Rank ``who`` tries anew, with more room each time, until it can enter a collective."""
+    group = everyone(rank)
+
+    def reduced() -> float:
+        total = torch.tensor(2.0**rank.rank)
+        group.all_reduce(total)
+        return total.item()
+
+    def deeper() -> float:
+        try:
+            return deeper()
+        except RecursionError:
+            return reduced()
+
+    with rank.record_collectives() as ledger:
+        total = deeper() if rank.rank == who else reduced()
+    return total, len(ledger)
 
 
 def fail(rank: Rank, how: str, who: tuple[int, ...], *, collective: bool = True) -> str:

@@ -71,12 +71,16 @@ def check_collectives(world: World, partition: Partition, dtype: torch.dtype) ->
                 assert torch.equal(got["reduce_scatter"], total[rows])
 
 
-@pytest.mark.parametrize("case", ["gather", "dtype", "strided", "scatter", "all_to_all", "float8"])
+@pytest.mark.parametrize(
+    "case", ["gather", "dtype", "device", "strided", "scatter", "all_to_all", "float8"]
+)
 def test_tensors_that_do_not_fit_are_refused(worlds: Get, case: str) -> None:
     with pytest.raises(RankRaised) as caught:
         worlds(2).run(programs.wrong_shape, case)
     assert {type(error) for error in caught.value.exceptions.values()} == {ValueError}
     assert "must be" in str(caught.value) or "convert" in str(caught.value)
+    if case == "device":
+        assert list(caught.value.exceptions) == [1]
 
 
 def test_groups(worlds: Get) -> None:

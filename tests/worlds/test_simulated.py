@@ -165,6 +165,31 @@ def test_what_never_ends_when_it_is_freed_does_not_hold_up_the_caller() -> None:
     assert output_of(script) == "[(0, 2), (1, 2)]\n"
 
 
+def test_what_a_program_kept_is_freed_in_time() -> None:
+    script = (
+        "from fixtures.worlds.errors import RankRaised\n"
+        "from fixtures.worlds.simulated import SimulatedWorld\n"
+        "from tests.worlds import unruly\n"
+        "try:\n"
+        "    SimulatedWorld(3).run(unruly.keeps_what_never_ends_when_it_is_freed)\n"
+        "except RankRaised as error:\n"
+        "    told = str(error)\n"
+        "print(told.splitlines()[0])\n"
+    )
+    assert output_of(script) == "rank 0 raised ValueError: it is too much\n"
+
+
+def test_a_process_that_seems_to_be_another_is_not_ended() -> None:
+    script = (
+        "from fixtures.worlds.simulated import SimulatedWorld\n"
+        "from tests.worlds import programs, unruly\n"
+        "world = SimulatedWorld(2)\n"
+        "world.run(unruly.forgets_who_it_is)\n"
+        "print(world.run(programs.my_rank))\n"
+    )
+    assert output_of(script) == "[(0, 2), (1, 2)]\n"
+
+
 @pytest.mark.parametrize("where", ["operator", "mode", "backward"])
 def test_a_collective_inside_c_is_refused(where: str, processes: Get) -> None:
     assert processes(3).run(programs.sums, where) == [[6.0]] * 3
@@ -285,6 +310,15 @@ def test_a_tracer_lets_no_alarm_into_the_end_of_a_call() -> None:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_an_endless_recursion_that_is_tried_again() -> None:
     timed_out(SimulatedWorld(2), unruly.calls_itself_for_ever)
+
+
+# With two ranks the sum was wrong, with more of them the others waited in vain.
+@pytest.mark.parametrize(("size", "who"), [(2, 0), (3, 0), (3, 2)])
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_rank_that_could_not_enter_a_collective_may_try_again(size: int, who: int) -> None:
+    world = SimulatedWorld(size, timeout=30)
+    got = world.run(programs.reduces_at_the_recursion_limit, who)
+    assert got == [(2.0**size - 1, 1)] * size
 
 
 def test_a_mode_that_never_returns_is_left() -> None:

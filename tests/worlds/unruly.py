@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -371,6 +372,23 @@ def tries_again(rank: Rank) -> None:
     """A coroutine of rank 1 does not end when it is freed, either."""
     if rank.rank == 1:
         asyncio.run(_waits())
+    everyone(rank).barrier()
+
+
+class _NeverFreed:
+    def __del__(self) -> None:
+        while True:
+            pass
+
+
+def keeps_what_never_ends_when_it_is_freed(rank: Rank) -> None:
+    rank.state["kept"] = _NeverFreed()
+    raise ValueError("it is too much")
+
+
+def forgets_who_it_is(rank: Rank) -> None:
+    """Leaves a patch behind that lets every process seem to be a child of this one."""
+    mock.patch("os.getpid", return_value=-1).start()
     everyone(rank).barrier()
 
 
