@@ -24,7 +24,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def launch(agent: list[str], *arguments: str, timeout: float = 4) -> subprocess.Popen[str]:
+def launch(agent: list[str], *arguments: str, timeout: float = 60) -> subprocess.Popen[str]:
     """One agent, rank 0 of which runs pytest."""
     command = [
         *(sys.executable, "-m", "torch.distributed.run", *agent),
@@ -45,7 +45,7 @@ def launch(agent: list[str], *arguments: str, timeout: float = 4) -> subprocess.
     )
 
 
-def on_two_agents(rendezvous: str, *arguments: str) -> list[str]:
+def on_two_agents(rendezvous: str, *arguments: str, timeout: float = 60) -> list[str]:
     """Outputs of two agents of two ranks each, rank 0 of which ran pytest with success."""
     port = free_port()
     agents = []
@@ -57,7 +57,7 @@ def on_two_agents(rendezvous: str, *arguments: str) -> list[str]:
                   "--rdzv-conf", f"is_host={int(node == 0)}", "--local-addr", "127.0.0.1"]
         )  # fmt: skip
         agent = ["--nnodes", "2", "--nproc-per-node", "2", "--node-rank", str(node), *where]
-        agents.append(launch(agent, *arguments))
+        agents.append(launch(agent, *arguments, timeout=timeout))
     outputs = [agent.communicate(timeout=600)[0] for agent in agents]
     assert [agent.returncode for agent in agents] == [0, 0], "\n".join(outputs)
     return outputs
@@ -66,7 +66,12 @@ def on_two_agents(rendezvous: str, *arguments: str) -> list[str]:
 @pytest.mark.parametrize("rendezvous", ["static", "c10d"])
 def test_two_agents(rendezvous: str) -> None:
     outputs = on_two_agents(rendezvous, "tests/worlds/launched_checks.py")
-    assert sum("16 passed" in output for output in outputs) == 1, "\n".join(outputs)
+    assert sum("13 passed" in output for output in outputs) == 1, "\n".join(outputs)
+
+
+def test_ranks_of_two_agents_that_do_not_come_to_an_end() -> None:
+    outputs = on_two_agents("static", "tests/worlds/launched_endless_checks.py", timeout=4)
+    assert sum("3 passed" in output for output in outputs) == 1, "\n".join(outputs)
 
 
 def test_a_property_on_two_agents() -> None:

@@ -1,0 +1,22 @@
+"""Failures of a launched world that only the end of a call's time shows."""
+
+import os
+
+import pytest
+import torch
+
+from fixtures.worlds.errors import Deadlock, TimedOut
+from fixtures.worlds.launched import launched_world
+from tests.worlds import programs
+from tests.worlds.test_calls import HALVES, check_collectives
+
+
+@pytest.mark.parametrize(
+    ("how", "kind", "who"),
+    [("return", Deadlock, (0,)), ("return", Deadlock, (3,)), ("loop", TimedOut, (3,))],
+)
+def test_hanging(how: str, kind: type[Exception], who: tuple[int, ...]) -> None:
+    world = launched_world(int(os.environ["WORLD_SIZE"]))
+    with pytest.raises(kind):
+        world.run(programs.fail, how, who)
+    check_collectives(world, HALVES, torch.float32)
