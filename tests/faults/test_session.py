@@ -65,6 +65,15 @@ def test_each_fault_meets_its_fate_and_no_file_is_touched(tmp_path: Path) -> Non
     assert (ROOT / "impl" / "layout.py").read_bytes() == before
 
 
+@pytest.mark.parametrize("jobs", ["0", "-1", "two"])
+def test_jobs_that_would_never_end_are_refused(
+    jobs: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        command.main(["--only", "KVS-1", "--jobs", jobs])
+    assert f"--jobs: '{jobs}' must be a whole number, 1 or more" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("option", ["--check", "--record"])
 def test_shares_of_a_part_are_neither_compared_nor_recorded(
     option: str, capsys: pytest.CaptureFixture[str]

@@ -14,7 +14,8 @@ from fixtures.matrix import run
 from fixtures.matrix.run import Code, Plan
 from fixtures.matrix.target import Target
 
-Judge = Callable[[Plan, Target], Code]
+Say = Callable[[str], None]
+Judge = Callable[[Plan, Target, Say], Code]
 
 
 def _write(plan: Plan, target: Target, code: Code, complete: bool = True) -> None:
@@ -35,7 +36,7 @@ def judged(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the targets in the order in which they were judged; ``0.28.0`` fails."""
     names: list[str] = []
 
-    def judge(plan: Plan, target: Target) -> Code:
+    def judge(plan: Plan, target: Target, say: Say) -> Code:
         names.append(str(target))
         code = Code.NEW_FAILURE if target.version == "0.28.0" else Code.PASS
         if target.version == "0.29.0":
@@ -126,3 +127,10 @@ def test_a_wrong_question_is_answered_in_a_sentence(
         command.main(arguments)
     assert ended.value.code == Code.NOT_JUDGED
     assert sentence in capsys.readouterr().err
+
+
+def test_why_a_target_is_not_judged_is_said_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command.main(["vllm==0.0.0", "--out", str(tmp_path)]) == Code.NOT_JUDGED
+    assert "not judged: vllm==0.0.0 cannot be installed" in capsys.readouterr().err

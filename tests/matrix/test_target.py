@@ -56,7 +56,9 @@ def test_a_checkout_without_tags_asks_for_its_version(checkout: Path) -> None:
         Target.parse(str(checkout))
 
 
-@pytest.mark.parametrize("text", ["vllm==", "vllm>=0.30.0", "nothing", "/no/such/folder"])
+@pytest.mark.parametrize(
+    "text", ["vllm==", "vllm==0.32", "vllm>=0.30.0", "nothing", "/no/such/folder"]
+)
 def test_anything_else_is_refused(text: str) -> None:
     with pytest.raises(TargetError, match="is nothing that can be judged"):
         Target.parse(text)

@@ -95,6 +95,7 @@ class Gate:
 @pytest.fixture
 def gate(tmp_path: Path) -> Gate:
     gate = Gate(tmp_path)
+    (tmp_path / "known").mkdir()
     gate.write("nothing.py", SUBJECT)
     gate.write("conftest.py", CONFTEST)
     gate.write("pytest.ini", "[pytest]\n")

@@ -20,6 +20,10 @@ PASSES = "from fixtures.clauses import clause\n\n@clause('LIN-1')\ndef test_pass
         ("nothing", ("--layout", "dcp=4"), "tp is missing, as in tp=8,dcp=4"),
         ("nothing", ("--layout", "tp=6,dcp=4"), "dcp 4 does not divide tp 6"),
         ("nothing", ("--layout", "tp=4,pcp=2"), "spells no layout at 'pcp=2'"),
+        ("nothing", ("--hypothesis-profile", "week"), "choose dev, ci, nightly"),
+        ("nothing", ("--shares", "0"), "--shares: '0' must be a whole number, 1 or more"),
+        ("nothing", ("--verdicts", "."), "--verdicts . is a folder"),
+        ("nothing", ("--known-lists", "nowhere"), "--known-lists nowhere is no folder"),
     ],
 )
 def test_a_wrong_question_is_answered_in_a_sentence(
