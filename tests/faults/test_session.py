@@ -65,6 +65,24 @@ def test_each_fault_meets_its_fate_and_no_file_is_touched(tmp_path: Path) -> Non
     assert (ROOT / "impl" / "layout.py").read_bytes() == before
 
 
+@pytest.mark.parametrize(
+    ("keyword", "code", "said"),
+    [("storage_rule", 0, "killed: kvs-1-boundary-off-by-one"), ("nobody", 2, "no property of")],
+)
+def test_faults_are_put_to_the_properties_that_are_asked_for(
+    keyword: str, code: int, said: str
+) -> None:
+    run = subprocess.run(
+        [
+            *(sys.executable, "-m", "fixtures.faults", "--jobs", "1"),
+            *("--only", "kvs-1-boundary-off-by-one", "-k", keyword),
+        ],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert run.returncode == code
+    assert said in run.stdout
+
+
 @pytest.mark.parametrize("jobs", ["0", "-1", "two"])
 def test_jobs_that_would_never_end_are_refused(
     jobs: str, capsys: pytest.CaptureFixture[str]
@@ -82,5 +100,5 @@ def test_shares_of_a_part_are_neither_compared_nor_recorded(
     with pytest.raises(SystemExit) as caught:
         command.main(["--only", "KVS-1", option])
     assert caught.value.code == 2
-    assert "leave --only out" in capsys.readouterr().err
+    assert "leave --only and -k out" in capsys.readouterr().err
     assert PATH.read_bytes() == recorded

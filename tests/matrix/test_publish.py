@@ -67,3 +67,14 @@ def test_an_unfinished_matrix_or_one_of_this_machine_alone_is_refused_and_replac
     assert main(["--from", str(source), "--to", str(target)]) == 2
     assert sentence in capsys.readouterr().err
     assert [path.name for path in target.iterdir()] == ["kept"]
+
+
+def test_a_folder_of_other_things_is_not_replaced(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, target = _matrix(tmp_path / "reports"), tmp_path / "work"
+    target.mkdir()
+    (target / "thesis.tex").write_text("mine")
+    assert main(["--from", str(source), "--to", str(target)]) == 2
+    assert "holds thesis.tex, which no matrix has" in capsys.readouterr().err
+    assert [path.name for path in target.iterdir()] == ["thesis.tex"]

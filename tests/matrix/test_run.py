@@ -116,7 +116,7 @@ def test_verdicts_of_other_sources_or_another_profile_are_not_resumed(
     ("arguments", "sentence"),
     [
         (["nothing"], "is nothing that can be judged"),
-        (["impl", "impl"], "two targets would write the same files"),
+        (["impl", "impl"], "two targets would write impl.json"),
         (["impl", "--compare"], "--compare takes a base and a patch"),
     ],
 )

@@ -42,6 +42,8 @@ def test_a_checkout_has_the_version_of_its_nearest_tag(checkout: Path) -> None:
     _git(checkout, "commit", "-q", "--allow-empty", "-m", "y")
 
     assert Target.parse(str(checkout)).version.startswith("0.32.0+1.g")
+    _git(checkout, "add", ".")
+    assert Target.parse(str(checkout)).version.endswith(".dirty")
 
 
 def test_a_checkout_is_found_by_importlib_under_its_version(checkout: Path, tmp_path: Path) -> None:
@@ -49,6 +51,11 @@ def test_a_checkout_is_found_by_importlib_under_its_version(checkout: Path, tmp_
     (found,) = metadata.distributions(name="vllm", path=folders)
     assert found.version == "0.30.0"
     assert (Path(folders[-1]) / "vllm").is_dir()
+
+
+def test_what_is_no_version_of_a_checkout_is_told_so(checkout: Path) -> None:
+    with pytest.raises(TargetError, match="'main' is no version"):
+        Target.parse(f"{checkout}@main")
 
 
 def test_a_checkout_without_tags_asks_for_its_version(checkout: Path) -> None:

@@ -233,3 +233,41 @@ def test_an_interrupted_run_says_so(gate: Gate) -> None:
     assert run.clause("LIN-1")["verdict"] == "pass"
     assert (run.clause("LIN-2")["verdict"], run.clause("LIN-2")["reason"]) == ("unknown", "not run")
     assert "(incomplete)" in run.output
+
+
+def test_once_no_ranks_can_be_started_nothing_more_is_tried(gate: Gate) -> None:
+    gate.write(
+        "test_properties.py",
+        "from fixtures.clauses import clause\n"
+        "from fixtures.worlds.errors import CannotStart\n\n"
+        "def make(size):\n"
+        "    raise CannotStart('importing vllm failed: it is broken\\nat length')\n\n"
+        "@clause('LIN-1')\ndef test_first(subject):\n"
+        "    subject.worlds._make = make\n    subject.worlds.get(2)\n\n"
+        "@clause('LIN-2')\ndef test_second(subject):\n    raise ValueError\n",
+    )
+    run = gate.run()
+
+    assert run.code == 2
+    reasons = [run.clause(id_)["reason"] for id_ in ("LIN-1", "LIN-2")]
+    assert reasons == [
+        "CannotStart: importing vllm failed: it is broken",
+        "setup failed: no ranks: importing vllm failed: it is broken",
+    ]
+
+
+def test_an_example_is_repeated_by_what_is_selected_in_the_end(gate: Gate) -> None:
+    gate.write(
+        "test_properties.py",
+        "from hypothesis import given\nfrom hypothesis import strategies as st\n"
+        "from fixtures.clauses import clause\n\n"
+        "@clause('LIN-1')\n@given(st.integers())\n"
+        "def test_first(value):\n    assert value < 100\n\n"
+        "@clause('LIN-2')\ndef test_second():\n    pass\n",
+    )
+    line = gate.run("-k", "first", ".").output.rpartition("--reproduce ")[2].split()[0]
+    run = gate.run("-k", "first", "--reproduce", line.strip("'"), ".")
+
+    assert run.code == 1
+    [test] = run.verdicts["tests"]
+    assert test["counterexample"] == "value: 100"
