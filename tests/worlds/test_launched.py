@@ -45,7 +45,7 @@ def launch(agent: list[str], *arguments: str, timeout: float = 60) -> subprocess
     )
 
 
-def on_two_agents(rendezvous: str, *arguments: str, timeout: float = 60) -> list[str]:
+def on_two_agents(rendezvous: str, *arguments: str, timeout: float = 300) -> list[str]:
     """Outputs of two agents of two ranks each, rank 0 of which ran pytest with success."""
     port = free_port()
     agents = []
