@@ -20,3 +20,10 @@ def test_hanging(how: str, kind: type[Exception], who: tuple[int, ...]) -> None:
     with pytest.raises(kind):
         world.run(programs.fail, how, who)
     check_collectives(world, HALVES, torch.float32)
+
+
+def test_waiting_in_a_smaller_group() -> None:
+    world = launched_world(int(os.environ["WORLD_SIZE"]))
+    with pytest.raises(Deadlock, match="rank 1: waited in vain"):
+        world.run(programs.waits_in_a_pair)
+    check_collectives(world, HALVES, torch.float32)

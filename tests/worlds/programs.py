@@ -246,6 +246,27 @@ def reduces_at_the_recursion_limit(rank: Rank, who: int) -> tuple[float, int]:
     return total, len(ledger)
 
 
+def fail_on_gpus(rank: Rank, how: str, who: int) -> float:
+    """Rank ``who`` fails in the manner ``how``; the others wait for it in a collective of NCCL."""
+    group = everyone(rank)
+    ones = torch.ones(4, device=rank.device)
+    if who < 0 or "late" in how:
+        group.all_reduce(ones)
+    if rank.rank == who:
+        _fail(how.removeprefix("late "), who)
+    else:
+        group.all_reduce(ones)
+    return ones.sum().item()
+
+
+def waits_in_a_pair(rank: Rank) -> None:
+    """Rank 1 waits for rank 0 in a group of the two, which has returned."""
+    group = rank.new_group(((0, 1), (2, 3)))
+    group.barrier()
+    if rank.rank == 1:
+        group.barrier()
+
+
 def fail(rank: Rank, how: str, who: tuple[int, ...], *, collective: bool = True) -> str:
     """Ranks ``who`` fail in the manner ``how``; the others wait for them in a collective."""
     group = everyone(rank)

@@ -71,7 +71,7 @@ def test_two_agents(rendezvous: str) -> None:
 
 def test_ranks_of_two_agents_that_do_not_come_to_an_end() -> None:
     outputs = on_two_agents("static", "tests/worlds/launched_endless_checks.py", timeout=4)
-    assert sum("3 passed" in output for output in outputs) == 1, "\n".join(outputs)
+    assert sum("4 passed" in output for output in outputs) == 1, "\n".join(outputs)
 
 
 def test_a_property_on_two_agents() -> None:
@@ -89,6 +89,18 @@ def test_a_node_with_fewer_gpus_than_ranks_is_told_so(monkeypatch: pytest.Monkey
     output, _ = agent.communicate(timeout=200)
     assert agent.returncode == 1
     assert "process 0 of this node has no GPU, as there are 0: launch no more" in output
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="two ranks need two GPUs")
+def test_ranks_that_fail_over_nccl() -> None:
+    agent = launch(
+        ["--standalone", "--nproc-per-node", "2"],
+        *("tests/worlds/launched_gpu_checks.py", "--device", "cuda"),
+        timeout=10,
+    )
+    output, _ = agent.communicate(timeout=500)
+    assert "8 passed" in output
+    assert agent.returncode == 0, output
 
 
 def test_a_rank_that_does_not_come_back_keeps_nobody_for_ever() -> None:
