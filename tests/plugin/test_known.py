@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from fixtures.gate import known
 from tests.plugin.conftest import Gate
+
+ROOT = Path(__file__).parents[2]
+LISTS = ROOT / "properties" / "known"
 
 PROPERTIES = """
 import os
@@ -116,6 +121,16 @@ def test_a_build_between_releases_has_the_list_of_the_one_before(gate: Gate) -> 
         ("0.8.0", "0.8.0"),
     ):
         assert known.path_of(lists, "vllm", version).name == f"vllm-{expected}.toml"
+
+
+@pytest.mark.parametrize("path", sorted(LISTS.glob("*.toml")), ids=lambda path: path.stem)
+def test_every_entry_links_a_script(path: Path) -> None:
+    entries = known.load(path, path.stem.rpartition("-")[2])
+    assert entries
+    for entry in entries:
+        script = ROOT / entry.link
+        assert script.is_file(), f"{entry.target} links {entry.link}, which is no file"
+        assert script.parent == LISTS / "scripts", f"{entry.target} links {entry.link}"
 
 
 def test_an_entry_is_not_stale_because_its_test_was_not_selected(listed: Gate) -> None:

@@ -1,8 +1,10 @@
 """The all-to-all merge returns NaN where a shard without keys left NaN in its output.
 
 Expected: a shard whose log-sum-exp is minus infinity contributes nothing.
-Seen in vLLM 0.26.0 and 0.27.1: its weight of 0 is multiplied with its output. 0.29.0 and later
+Seen in vLLM 0.26.0 and 0.27.1: its weight of 0 is multiplied with its output. 0.28.0 and later
 are right.
+
+Needs torch and vLLM, no GPU:  python all_to_all_merge_of_an_empty_shard.py
 """
 
 import os

@@ -4,6 +4,8 @@ Expected: attention merged over three ranks, or a refusal when the model is conf
 Seen in vLLM 0.26.0 to 0.33.0: tensor_parallel_size 6 with decode_context_parallel_size 3 is
 accepted, and the first decode step fails as Triton builds the kernel: it spans the ranks with an
 arange, which must be a power of two there.
+
+Needs torch and vLLM 0.26.0 to 0.33.0, no GPU:  python merge_for_three_ranks.py
 """
 
 import os
@@ -31,7 +33,7 @@ InterpretedFunction.constexprs = property(
 )
 
 failed = []
-for ranks in (2, 3, 4):
+for ranks in (2, 3, 4, 6):
     ParallelConfig(tensor_parallel_size=2 * ranks, decode_context_parallel_size=ranks)
     out, lses = torch.ones(1, ranks, 16), torch.zeros(ranks, 1, ranks)
     try:

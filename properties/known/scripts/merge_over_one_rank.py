@@ -4,6 +4,8 @@ Expected: the only partial output is the merged one.
 Seen in vLLM 0.26.0 to 0.33.0: their common part returns the output alone where its callers take
 an output and a log-sum-exp apart, so two rows are taken for that pair. The all-to-all merge is
 right. vLLM's MLA layer does not merge over one rank; other callers may.
+
+Needs torch and vLLM 0.26.0 to 0.33.0, no GPU:  python merge_over_one_rank.py
 """
 
 import os

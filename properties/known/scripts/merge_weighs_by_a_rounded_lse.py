@@ -6,6 +6,8 @@ Seen in vLLM 0.26.0 to 0.33.0: the kernels subtract the largest log-sum-exp, add
 to float32, and take each shard's weight from the distance to that. The weights are off by the
 rounding of the log-sum-exp itself: in the third digit where scores are near the largest float16
 number, and from 2**24 on both shards count in full, which doubles the output.
+
+Needs torch and vLLM 0.26.0 to 0.33.0, no GPU:  python merge_weighs_by_a_rounded_lse.py
 """
 
 import inspect

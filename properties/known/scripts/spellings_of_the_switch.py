@@ -12,12 +12,22 @@ os.environ["VLLM_LOGGING_LEVEL"] = "ERROR"
 os.environ |= {"VLLM_TARGET_DEVICE": "cpu", "CUDA_VISIBLE_DEVICES": ""}
 from vllm import envs
 
-unclear = False
-for text in ("0", "1", "", "true", "off", "2"):
+NAMED = "an error that names the variable"
+wrong = False
+for text, expected in (
+    ("0", "off"),
+    ("1", "on"),
+    ("", "off"),
+    ("true", "on"),
+    ("off", "off"),
+    ("2", NAMED),
+):
     os.environ["VLLM_DCP_Q_REPLICATE"] = text
     try:
-        print(f"{text!r}: {envs.VLLM_DCP_Q_REPLICATE}")
+        got = "on" if envs.VLLM_DCP_Q_REPLICATE else "off"
     except ValueError as error:
-        unclear |= "VLLM_DCP_Q_REPLICATE" not in str(error)
-        print(f"{text!r}: ValueError: {error}")
-raise SystemExit(unclear)
+        named = "VLLM_DCP_Q_REPLICATE" in str(error)
+        got = NAMED if named else f"ValueError: {error}"
+    wrong |= got not in (expected, NAMED)
+    print(f"{text!r}: expected {expected}, got {got}")
+raise SystemExit(wrong)

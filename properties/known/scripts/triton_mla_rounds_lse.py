@@ -3,6 +3,8 @@
 Expected: a float32 log-sum-exp, and a merge as exact as the float16 outputs allow.
 Seen in vLLM 0.26.0 to 0.33.0: the log-sum-exp is float16 (bfloat16) like the query. Where it is
 about 50, float16 resolves 1/32 and bfloat16 1/4, so a shard's weight is off by up to 1.6 % (12 %).
+
+Needs torch and vLLM 0.26.0 to 0.33.0, no GPU:  python triton_mla_rounds_lse.py
 """
 
 import inspect
