@@ -5,7 +5,7 @@ contiguous. The merge that all-reduces its output (cp_lse_ag_out_ar, used with p
 parallelism) so returns wrong heads where a kernel left it a view, as of padded heads. NCCL
 refuses such a tensor.
 
-Expected: every entry of the view is 1 + 2 = 3, and what lies between stays 0.
+Expected: every entry of the view is 1 + 2 = 3, and what lies between stays 5.
 Needs torch and vLLM 0.26.0 to 0.33.0, no GPU:  python all_reduce_of_a_strided_tensor.py
 """
 
@@ -31,15 +31,15 @@ def main(rank: int, rendezvous: str) -> None:
             2, rank, f"file://{rendezvous}", local_rank=rank, backend="gloo"
         )
         parallel_state.initialize_model_parallel(tensor_model_parallel_size=2)
-        larger = torch.zeros(2, 4)
+        larger = torch.full((2, 4), 5.0)
         view = larger[:, 1:3]
         view.fill_(1.0 + rank)
         total = parallel_state.get_tp_group().all_reduce(view)
     if rank == 0:
         between = larger[:, [0, 3]]
         print(f"expected 3.0 everywhere, got {total.tolist()}")
-        print(f"expected 0.0 between, got {between.tolist()}")
-        raise SystemExit(bool((total != 3).any() or (between != 0).any()))
+        print(f"expected 5.0 between, got {between.tolist()}")
+        raise SystemExit(bool((total != 3).any() or (between != 5).any()))
 
 
 if __name__ == "__main__":
