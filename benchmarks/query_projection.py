@@ -29,13 +29,15 @@ def median_ms(run: Callable[[], object], repeat: int) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--heads", type=int, default=4, help="of one rank")
-    parser.add_argument("--head-dim", type=int, default=192)
-    parser.add_argument("--q-lora-rank", type=int, default=1536)
-    parser.add_argument("--dcp", type=int, default=8)
-    parser.add_argument("--decodes", type=int, default=16, help="decode tokens of the batch")
-    parser.add_argument("--prefills", type=int, default=1024, help="prefill tokens of the batch")
-    parser.add_argument("--repeat", type=int, default=20)
+    parser.add_argument("--heads", type=positive, default=4, help="of one rank")
+    parser.add_argument("--head-dim", type=positive, default=192)
+    parser.add_argument("--q-lora-rank", type=positive, default=1536)
+    parser.add_argument("--dcp", type=positive, default=8)
+    parser.add_argument("--decodes", type=positive, default=16, help="decode tokens of the batch")
+    parser.add_argument(
+        "--prefills", type=positive, default=1024, help="prefill tokens of the batch"
+    )
+    parser.add_argument("--repeat", type=positive, default=20)
     options = parser.parse_args()
     torch.manual_seed(0)
     local_rows = options.heads * options.head_dim

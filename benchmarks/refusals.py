@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+from fixtures.arguments import positive
 from fixtures.data import Data
 from fixtures.dims import MLADims
 from fixtures.layout import Layout
@@ -98,7 +99,7 @@ def slowest(ask: Callable[[], list[bool]], repeat: int) -> tuple[float, int]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--subject", choices=sorted(registry.SUBJECTS), default="impl")
-    parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--repeat", type=positive, default=5)
     args = parser.parse_args()
     subject, worlds = registry.load(args.subject, "processes")
     try:

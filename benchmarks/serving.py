@@ -16,6 +16,7 @@ import torch
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import invariant, run_state_machine_as_test
 
+from fixtures.arguments import positive
 from fixtures.subjects import registry
 from properties.test_serving import Serving
 
@@ -37,7 +38,7 @@ class Counted(Serving):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=10_000)
+    parser.add_argument("--steps", type=positive, default=10_000)
     wanted = parser.parse_args().steps
     torch.set_num_threads(1)
     subject, _ = registry.load("impl", "simulated")

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from fixtures.arguments import positive
 from fixtures.worlds.api import Rank, World
 from fixtures.worlds.errors import WorldError
 from fixtures.worlds.processes import ProcessWorld
@@ -101,7 +102,9 @@ def _spawned(rank: int, rendezvous: str, preload: tuple[str, ...]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--preload", action="append", default=[], metavar="MODULE")
-    parser.add_argument("--repeat", type=int, default=20, help="failures and starts per median")
+    parser.add_argument(
+        "--repeat", type=positive, default=20, help="failures and starts per median"
+    )
     options = parser.parse_args()
     preload = ("torch", *options.preload)
     repeat = options.repeat
