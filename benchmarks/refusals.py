@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from fixtures.arguments import positive
@@ -61,7 +61,7 @@ MISFITS = {
 LINEAR = LinearCase(LAYOUT, 24, 10, 8, False, "float32", 3, Data(0))
 
 
-def refusals(subject: Subject) -> dict[str, Callable[[], list[bool]]]:
+def refusals(subject: Subject) -> Mapping[str, Callable[[], list[bool]]]:
     """By what is asked for: asks, and returns which ranks refused."""
 
     def start_up(obstacle: Obstacle) -> list[bool]:
