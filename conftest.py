@@ -2,7 +2,7 @@
 
 import torch
 
-pytest_plugins = ("fixtures.gate.plugin",)
+pytest_plugins = ("gate.plugin",)
 
 # Workers and ranks share the cores already, and products this small only wait for threads.
 torch.set_num_threads(1)

@@ -16,7 +16,7 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 
-from fixtures.arguments import positive
+from gate.arguments import positive
 
 
 def median_ms(run: Callable[[], object], repeat: int) -> float:

@@ -12,17 +12,17 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from fixtures.arguments import positive
-from fixtures.data import Data
-from fixtures.dims import MLADims
-from fixtures.layout import Layout
-from fixtures.options import Obstacle, Options, StartUp, Switch, obstacles
+from fixtures.model.dims import MLADims
+from fixtures.model.layout import Layout
+from fixtures.model.numbers import Data
+from fixtures.model.options import Obstacle, Options, StartUp, Switch, obstacles
+from fixtures.model.quantization import Quantization, Scheme
 from fixtures.programs import guards, linear, lora
 from fixtures.programs.linear import LinearCase, Returns
 from fixtures.programs.lora import AdapterCase, MisfitCase
-from fixtures.quantization import Quantization, Scheme
 from fixtures.subjects import registry
 from fixtures.subjects.api import MAX_LORA_RANK, Subject
+from gate.arguments import positive
 
 ON = Switch("1")
 LAYOUT = Layout(4, 2)

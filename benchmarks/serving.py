@@ -16,8 +16,8 @@ import torch
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import invariant, run_state_machine_as_test
 
-from fixtures.arguments import positive
 from fixtures.subjects import registry
+from gate.arguments import positive
 from properties.test_serving import Serving
 
 

@@ -17,11 +17,11 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from fixtures.arguments import positive
 from fixtures.worlds.api import Rank, World
 from fixtures.worlds.errors import WorldError
 from fixtures.worlds.processes import ProcessWorld
 from fixtures.worlds.simulated import SimulatedWorld
+from gate.arguments import positive
 
 SIMULATED_RANKS = 8
 PROCESS_RANKS = 4

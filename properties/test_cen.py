@@ -6,13 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fixtures import strategies
-from fixtures.clauses import clause
-from fixtures.dims import MLADims
-from fixtures.gate.profiles import examples
-from fixtures.layout import Layout
-from fixtures.options import SWITCHES, Switch
+from fixtures.model.dims import MLADims
+from fixtures.model.layout import Layout
+from fixtures.model.options import SWITCHES, Switch
 from fixtures.programs import census
 from fixtures.subjects.api import Part, QueryProjections, Subject
+from gate.profiles import examples
+from properties.contract import clause
 
 # Two ranks: each imports every model.
 PAIRS = strategies.layouts(tp_sizes=(2,), min_dcp=2)

@@ -7,13 +7,13 @@ import dataclasses
 from hypothesis import given
 
 from fixtures import strategies
-from fixtures.clauses import clause
-from fixtures.layout import Layout
-from fixtures.ledger import check_lacks
+from fixtures.model.layout import Layout
+from fixtures.oracle.ledger import check_lacks
 from fixtures.programs import decode
 from fixtures.programs.decode import DecodeCase
 from fixtures.subjects.api import Part, Subject
 from fixtures.worlds.api import Collective
+from properties.contract import clause
 
 REPLICABLE = strategies.layouts(min_dcp=2, interleaves=strategies.INTERLEAVES)
 

@@ -10,20 +10,22 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fixtures import check, pinned, strategies
-from fixtures.bounds import Bounded
-from fixtures.clauses import clause
-from fixtures.data import Data, Magnitude
-from fixtures.dims import Batch, MLADims, Request
-from fixtures.gate.profiles import examples
-from fixtures.layout import Layout
-from fixtures.ledger import check_lacks
+from fixtures import strategies
+from fixtures.model.dims import Batch, MLADims, Request
+from fixtures.model.layout import Layout
+from fixtures.model.numbers import Data, Magnitude
+from fixtures.oracle import check
+from fixtures.oracle.bounds import Bounded
+from fixtures.oracle.ledger import check_lacks
 from fixtures.programs import backend, decode, mla
 from fixtures.programs.decode import DecodeCase, Paths
 from fixtures.programs.mla import ModuleCase
 from fixtures.subjects import registry
 from fixtures.subjects.api import Part, Subject
 from fixtures.worlds.api import Collective
+from gate.profiles import examples
+from properties import pinned
+from properties.contract import clause
 
 REPLICABLE = strategies.layouts(min_dcp=2, interleaves=strategies.INTERLEAVES)
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import pytest
 from hypothesis import Phase, event, given, settings
 
-from fixtures import pinned, strategies
-from fixtures.clauses import clause
-from fixtures.deepseek import LAYERS
-from fixtures.engine import Generation, Runner
-from fixtures.gate.profiles import examples
-from fixtures.model_oracle import ModelOracle
+from fixtures import strategies
+from fixtures.model.deepseek import LAYERS
+from fixtures.model.engine import Generation, Runner
+from fixtures.oracle.network import ModelOracle
 from fixtures.programs import engine
 from fixtures.programs.engine import EngineCase
 from fixtures.subjects.api import Part, Subject
+from gate.profiles import examples
+from properties import pinned
+from properties.contract import clause
 
 # An engine takes seconds: to try what else would fail, once an example is small, takes minutes.
 COSTLY = settings(max_examples=examples(0.1), phases=set(Phase) - {Phase.explain})

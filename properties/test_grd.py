@@ -9,16 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fixtures import strategies
-from fixtures.clauses import clause
-from fixtures.dims import MLADims
-from fixtures.gate.profiles import examples
-from fixtures.layout import Layout
-from fixtures.options import SWITCH, Obstacle, StartUp, named_by, obstacles
+from fixtures.model.dims import MLADims
+from fixtures.model.layout import Layout
+from fixtures.model.options import SWITCH, Obstacle, StartUp, named_by, obstacles
+from fixtures.model.quantization import Scheme
 from fixtures.programs import guards
 from fixtures.programs.refusals import Refusal
-from fixtures.quantization import Scheme
 from fixtures.subjects.api import Part, Subject
-from fixtures.without_asserts import start_without_asserts
+from fixtures.subjects.without_asserts import start_without_asserts
+from gate.profiles import examples
+from properties.contract import clause
 
 KINDS = ("NotImplementedError", "ValueError")
 

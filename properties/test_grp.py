@@ -10,14 +10,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fixtures import check, strategies
-from fixtures.clauses import clause
-from fixtures.gate.profiles import examples
+from fixtures import strategies
+from fixtures.oracle import check
 from fixtures.programs import linear, lora, mla
 from fixtures.programs.linear import LinearCase, Returns
 from fixtures.programs.lora import AdapterCase, Misfit
 from fixtures.programs.mla import ModuleCase
 from fixtures.subjects.api import MAX_LORA_RANK, Part, Subject
+from gate.profiles import examples
+from properties.contract import clause
 
 
 @clause("GRP-1", needs=(Part.GROUP_LINEAR,))

@@ -5,12 +5,13 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fixtures import pinned, strategies
-from fixtures.clauses import clause
-from fixtures.layout import Layout
+from fixtures import strategies
+from fixtures.model.layout import Layout
 from fixtures.programs import merge
 from fixtures.programs.decode import DecodeCase
 from fixtures.subjects.api import Part, Subject
+from properties import pinned
+from properties.contract import clause
 
 SHARDED = strategies.layouts(interleaves=strategies.INTERLEAVES)
 

@@ -7,15 +7,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fixtures import check, strategies
-from fixtures.clauses import clause
-from fixtures.gate.profiles import examples
+from fixtures import strategies
+from fixtures.model.quantization import Scheme
+from fixtures.oracle import check
 from fixtures.programs import linear
 from fixtures.programs.linear import LinearCase, Returns
 from fixtures.programs.refusals import Refusal
-from fixtures.quantization import Scheme
 from fixtures.strategies import Impossible, divisors
 from fixtures.subjects.api import Part, Subject
+from gate.profiles import examples
+from properties.contract import clause
 
 STATIC = (Scheme.FP8_TENSOR_STATIC, Scheme.INT8_STATIC, Scheme.INT8_OFFSET)
 REFUSALS = ("NotImplementedError", "ValueError")

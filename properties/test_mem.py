@@ -8,13 +8,15 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fixtures import check, pinned, strategies
-from fixtures.clauses import clause
-from fixtures.layout import Layout
+from fixtures import strategies
+from fixtures.model.layout import Layout
+from fixtures.oracle import check
 from fixtures.programs import decode, quantization
 from fixtures.programs.decode import DecodeCase
 from fixtures.programs.quantization import AbsorbedCase
 from fixtures.subjects.api import Part, Subject
+from properties import pinned
+from properties.contract import clause
 
 
 @clause("MEM-1", needs=(Part.GATHER_DECODE,))

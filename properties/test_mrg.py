@@ -8,13 +8,15 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fixtures import check, pinned, strategies
-from fixtures.bounds import Bounded
-from fixtures.clauses import clause
+from fixtures import strategies
+from fixtures.oracle import check
+from fixtures.oracle.bounds import Bounded
 from fixtures.programs import backend, merge
 from fixtures.programs.decode import DecodeCase
 from fixtures.programs.merge import LN_2, EmptyShard, MergeCase
 from fixtures.subjects.api import Part, Subject
+from properties import pinned
+from properties.contract import clause
 
 REPLICABLE = strategies.layouts(min_dcp=2, interleaves=strategies.INTERLEAVES)
 Merged = list[tuple[torch.Tensor, torch.Tensor]]

@@ -10,15 +10,17 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fixtures import check, pinned, strategies
-from fixtures.bounds import Bounded
-from fixtures.clauses import clause
-from fixtures.gate.profiles import examples
-from fixtures.layout import Layout
+from fixtures import strategies
+from fixtures.model.layout import Layout
+from fixtures.oracle import check
+from fixtures.oracle.bounds import Bounded
 from fixtures.programs import backend, decode, merge
 from fixtures.programs.decode import DecodeCase
 from fixtures.programs.merge import LN_2, EmptyShard, MergeCase
 from fixtures.subjects.api import Part, Subject
+from gate.profiles import examples
+from properties import pinned
+from properties.contract import clause
 
 # An interpreted decode takes up to seconds an example, a merge tenths of one.
 FEW = settings(max_examples=examples(0.05))

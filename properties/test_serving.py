@@ -15,19 +15,21 @@ from hypothesis.stateful import (
     rule,
 )
 
-from fixtures import check, oracle, strategies
-from fixtures.bounds import exact
-from fixtures.clauses import clause
-from fixtures.data import Data
-from fixtures.dims import Batch, Request
-from fixtures.gate.profiles import examples
-from fixtures.layout import Layout
-from fixtures.ledger import check_lacks
+from fixtures import strategies
+from fixtures.model.dims import Batch, Request
+from fixtures.model.layout import Layout
+from fixtures.model.numbers import Data
+from fixtures.oracle import attention as oracle
+from fixtures.oracle import check
+from fixtures.oracle.bounds import exact
+from fixtures.oracle.ledger import check_lacks
 from fixtures.programs import serving
 from fixtures.programs.decode import DecodeCase
 from fixtures.programs.serving import Served, ServedStep
 from fixtures.subjects.api import Part, Subject
 from fixtures.worlds.api import Collective
+from gate.profiles import examples
+from properties.contract import clause
 
 MOST_REQUESTS = 4
 MOST_TOKENS = 40

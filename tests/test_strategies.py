@@ -10,9 +10,9 @@ from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
 from fixtures import strategies
-from fixtures.data import Magnitude
-from fixtures.engine import Runner
-from fixtures.layout import Layout
+from fixtures.model.engine import Runner
+from fixtures.model.layout import Layout
+from fixtures.model.numbers import Magnitude
 from fixtures.programs.decode import DecodeCase
 from fixtures.programs.engine import EngineCase
 from fixtures.programs.linear import LinearCase
@@ -126,7 +126,7 @@ ENGINES: dict[str, Callable[[EngineCase], bool]] = {
 @pytest.fixture(autouse=True)
 def _every_layout(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that --layout confines still tests the strategies as they are."""
-    monkeypatch.setattr("fixtures.confinement._only", None)
+    monkeypatch.setattr("fixtures.strategies.confinement._only", None)
 
 
 @pytest.mark.parametrize("name", LAYOUTS)

@@ -13,14 +13,15 @@ import pytest
 import torch
 from packaging.version import Version
 
-from fixtures.data import Data, Magnitude
-from fixtures.dims import Batch, Request
-from fixtures.layout import Layout
+from fixtures.model.dims import Batch, Request
+from fixtures.model.layout import Layout
+from fixtures.model.numbers import Data, Magnitude
 from fixtures.programs import decode, merge
 from fixtures.programs.decode import DecodeCase
-from fixtures.subjects import registry, vllm
+from fixtures.subjects import registry
 from fixtures.subjects.api import Part, Subject
 from fixtures.subjects.errors import SubjectError
+from fixtures.subjects.vllm import subject as vllm
 from tests.subjects import vllm_programs
 
 ROOT = Path(__file__).parents[2]
@@ -101,7 +102,7 @@ def test_older_releases_lack_what_came_later_alone() -> None:
 
 @installed
 def test_importing_the_rank_side_prints_nothing() -> None:
-    command = [sys.executable, "-c", "import fixtures.subjects.vllm_rank.adapter"]
+    command = [sys.executable, "-c", "import fixtures.subjects.vllm.rank.adapter"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("", "")
 

@@ -9,8 +9,8 @@ from unittest import mock
 
 import torch
 
-from fixtures.dims import Batch, MLADims, Request
-from fixtures.options import Switch
+from fixtures.model.dims import Batch, MLADims, Request
+from fixtures.model.options import Switch
 from fixtures.subjects.api import RankSubject
 
 

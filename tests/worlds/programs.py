@@ -23,7 +23,7 @@ import torch.distributed as dist
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fixtures.layout import Partition
+from fixtures.model.layout import Partition
 from fixtures.worlds.api import Collective, Communicator, Rank
 
 _counter: contextvars.ContextVar[int] = contextvars.ContextVar("counter", default=0)

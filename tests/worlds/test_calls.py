@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fixtures.layout import Layout, Partition
+from fixtures.model.layout import Layout, Partition
 from fixtures.worlds.api import Collective, Rank, World
 from fixtures.worlds.errors import RankRaised
 from fixtures.worlds.pool import Worlds

@@ -661,7 +661,7 @@ def test_a_zygote_that_does_not_answer_is_replaced(monkeypatch: pytest.MonkeyPat
 def test_an_import_that_takes_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nursery, "_IMPORT_SECONDS", 0.05)
     with pytest.raises(CannotStart, match="ended before it was ready"):
-        ProcessWorld(2, ("torch", "fixtures.layout"))
+        ProcessWorld(2, ("torch", "fixtures.model.layout"))
 
 
 def test_an_import_that_ends_in_no_rank() -> None:

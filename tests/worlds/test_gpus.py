@@ -13,9 +13,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from fixtures.gate import plugin
 from fixtures.worlds.gpus import GpuLease, SharedGpus, TooFewGpus, visible_gpus
 from fixtures.worlds.pool import Worlds
+from gate import plugin
 
 ROOT = Path(__file__).parents[2]
 HOLDER = """

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fixtures.layout import Layout
+from fixtures.model.layout import Layout
 from fixtures.worlds import codec
 from fixtures.worlds.errors import Status
 from fixtures.worlds.launched import launched_world

@@ -1,0 +1,134 @@
+"""Verdicts: of one test, and of a clause from those of its tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from gate.generated import Generated
+
+
+class Verdict(StrEnum):
+    """The contract's five verdicts."""
+
+    PASS = "pass"
+    FAIL = "fail"
+    KNOWN = "known"
+    NOT_APPLICABLE = "not applicable"
+    UNKNOWN = "unknown"
+
+
+# Of a clause's tests, the first of these that occurs decides.
+_PRECEDENCE = (
+    Verdict.FAIL,
+    Verdict.UNKNOWN,
+    Verdict.KNOWN,
+    Verdict.PASS,
+    Verdict.NOT_APPLICABLE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TestResult:
+    """What one test said about a subject.
+
+    Attributes:
+        test: Node id.
+        clauses: Clauses that the test checks.
+        verdict: Its own.
+        examples: Examples that ran to an end; rejected ones do not count.
+        seconds: Wall-clock time of the test.
+        reason: Why, wherever the verdict is not a pass.
+        counterexample: The smallest failing example in words; of a listed failure, which is not
+            shrunk, the first example and the first line of what was raised.
+        repeat: Command that runs the failing example again.
+        generated: How many passing examples had which value of a feature.
+        listed: Patterns of the known entries that explained a failure of it.
+    """
+
+    __test__ = False
+
+    test: str
+    clauses: tuple[str, ...]
+    verdict: Verdict
+    examples: int
+    seconds: float = 0.0
+    reason: str = ""
+    counterexample: str = ""
+    repeat: str = ""
+    generated: Generated = field(default_factory=dict)
+    listed: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self) | {
+            "clauses": list(self.clauses),
+            "verdict": self.verdict.value,
+            "listed": list(self.listed),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> TestResult:
+        return cls(
+            **{
+                **data,
+                "clauses": tuple(data["clauses"]),
+                "verdict": Verdict(data["verdict"]),
+                "listed": tuple(data["listed"]),
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ClauseResult:
+    """The verdict on one clause.
+
+    Attributes:
+        id: Of the clause.
+        verdict: The gravest of its tests'; unknown where it has none.
+        examples: Of all its tests.
+        tests: Results of its tests.
+        reason: Of the tests that decided, wherever the verdict is not a pass; beside a
+            pass, what was not applicable.
+    """
+
+    id: str
+    verdict: Verdict
+    examples: int
+    tests: tuple[TestResult, ...]
+    reason: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "verdict": self.verdict.value,
+            "examples": self.examples,
+            "reason": self.reason,
+            "tests": [test.test for test in self.tests],
+        }
+
+
+NO_PROPERTY = "no property"
+NOT_SELECTED = "not selected"
+NOT_RUN = "not run"
+
+
+def judge(clauses: Iterable[str], results: Sequence[TestResult]) -> list[ClauseResult]:
+    """The verdict on each of ``clauses``, in their order."""
+    return [
+        _judge_one(id_, tuple(result for result in results if id_ in result.clauses))
+        for id_ in clauses
+    ]
+
+
+def _judge_one(id_: str, tests: tuple[TestResult, ...]) -> ClauseResult:
+    if not tests:
+        return ClauseResult(id_, Verdict.UNKNOWN, 0, (), NO_PROPERTY)
+    found = {test.verdict for test in tests}
+    verdict = next(verdict for verdict in _PRECEDENCE if verdict in found)
+    telling = Verdict.NOT_APPLICABLE if verdict is Verdict.PASS else verdict
+    reasons = dict.fromkeys(test.reason for test in tests if test.verdict is telling)
+    return ClauseResult(
+        id_, verdict, sum(test.examples for test in tests), tests, "; ".join(reasons)
+    )

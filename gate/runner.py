@@ -1,0 +1,258 @@
+"""Run the properties on a subject; one of these lives in every process that runs tests."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Generator, Sequence
+
+import hypothesis
+import pytest
+from hypothesis import is_hypothesis_test
+from hypothesis.errors import DidNotReproduce, Unsatisfiable
+
+from fixtures.subjects.api import Subject
+from gate import known
+from gate.counting import Tally, counted, description_of
+from gate.listed import past_listed
+from gate.results import TestResult, Verdict
+from gate.shares import share_of, whole_id
+from properties.contract import MARK, clauses_of, needs_of
+
+RESULT = "gate"
+PASSES_NOW = "this example passes now"
+_TALLY = pytest.StashKey[Tally]()
+_BLOB = re.compile(r"@reproduce_failure\('(?P<version>[^']+)', b'(?P<blob>[^']+)'\)")
+
+
+class Runner:
+    """Hooks that run tests and attach a :class:`TestResult` to the reports of properties."""
+
+    def __init__(
+        self,
+        subject: Subject,
+        entries: Sequence[known.Entry],
+        run_with: str,
+        options: Sequence[str],
+        confined: str = "",
+    ) -> None:
+        """Judge one subject.
+
+        Args:
+            subject: The subject.
+            entries: Its known list.
+            run_with: Start of a command line that runs this Python from pytest's root.
+            options: Choose this subject, world and profile again.
+            confined: What keeps the layouts to some, such as ``--layout tp=8``; else empty.
+        """
+        self._subject = subject
+        self._entries = entries
+        self._run_with = run_with
+        self._options = options
+        self._confined = confined
+        self.plan: dict[str, tuple[str, ...]] = {}
+        self.selected: set[str] = set()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Note which clauses are covered, before ``-k`` and the like thin the tests out."""
+        self.plan = {item.nodeid: clauses_of(item) for item in items if _is_property(item)}
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Note what is left to run."""
+        if reproduce := session.config.getoption("reproduce"):
+            _pin(session.items, reproduce)
+        self.selected = {item.nodeid for item in session.items if _is_property(item)}
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        """Leave out a property whose needs the subject lacks, with its reason."""
+        reasons = [
+            self._subject.lacks[part] for part in needs_of(item) if part in self._subject.lacks
+        ]
+        if reasons:
+            pytest.skip("; ".join(dict.fromkeys(reasons)))
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None]:
+        """Count the examples of a property."""
+        if not _is_property(item):
+            return (yield)
+        assert isinstance(item, pytest.Function)
+        entries = self._entries_of(item)
+        result = None
+        with counted(item) as tally, past_listed(item, entries) as met:
+            item.stash[_TALLY] = tally
+            try:
+                result = yield
+            except DidNotReproduce:
+                # Also said of an example that could not be built again, which is no pass.
+                if not tally.examples:
+                    raise
+        if met:
+            raise ExceptionGroup("failures as listed", list(met.values()))
+        return result
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Judge the test, and give its report the outcome that goes with the verdict."""
+        report = yield
+        if not _is_property(item) or (report.passed and call.when != "call"):
+            return report
+        result = self._judge(item, call, report)
+        report.user_properties.append((RESULT, result.to_json()))
+        if result.verdict is Verdict.KNOWN:
+            report.outcome = "skipped"
+            report.wasxfail = result.reason
+        elif result.verdict is Verdict.NOT_APPLICABLE and report.failed:
+            report.outcome = "skipped"
+            report.longrepr = (str(item.path), 0, result.reason)
+        elif result.verdict is Verdict.UNKNOWN and not report.failed:
+            report.outcome = "failed"
+            report.longrepr = result.reason
+        elif report.failed:
+            if result.counterexample:
+                report.sections.append(("the example in words", result.counterexample))
+            report.sections.append(("to repeat", result.repeat))
+        return report
+
+    def _judge(
+        self, item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport
+    ) -> TestResult:
+        tally = item.stash.get(_TALLY, Tally())
+        verdict, reason, counterexample, blob = Verdict.PASS, "", "", ""
+        listed: tuple[str, ...] = ()
+        skipped = call.excinfo and isinstance(call.excinfo.value, pytest.skip.Exception)
+        # Hypothesis skips a test that its settings leave no example: that says nothing.
+        silent = not tally.started if skipped else not (call.excinfo or tally.examples)
+        if call.when == "call" and silent and share_of(item).count > 1:
+            verdict, reason = Verdict.NOT_APPLICABLE, "this share has no example"
+        elif call.when == "call" and silent:
+            verdict, reason = Verdict.UNKNOWN, "executed no example"
+        elif call.excinfo is None:
+            reason = PASSES_NOW if item.config.getoption("reproduce") else ""
+        elif skipped:
+            verdict, reason = Verdict.NOT_APPLICABLE, str(call.excinfo.value)
+        elif call.when != "call":
+            verdict = Verdict.UNKNOWN
+            reason = f"{call.when} failed: {_headline(call.excinfo.value)}"
+        else:
+            errors = _leaves(call.excinfo.value)
+            verdict, reason, listed = self._judge_errors(item, errors)
+            if self._confined and all(isinstance(error, Unsatisfiable) for error in errors):
+                verdict = Verdict.NOT_APPLICABLE
+                reason = f"{self._confined}: this property has no such case"
+            if not tally.started and verdict is Verdict.FAIL:
+                # Raised while the example was drawn: no word on the subject.
+                verdict = Verdict.UNKNOWN
+            # Of a listed failure nothing else is shown.
+            words = _in_words if verdict is not Verdict.KNOWN else _in_words_and_message
+            counterexample = "\n\n".join(filter(None, map(words, errors)))
+            blob = _blob_of(call.excinfo.value, errors)
+        return TestResult(
+            test=item.nodeid,
+            clauses=clauses_of(item),
+            verdict=verdict,
+            examples=tally.examples,
+            seconds=round(report.duration, 3),
+            reason=reason,
+            counterexample=counterexample,
+            repeat=self._repeat(item, blob) if call.excinfo and not report.skipped else "",
+            generated=tally.census.to_json(),
+            listed=listed,
+        )
+
+    def _judge_errors(
+        self, item: pytest.Item, errors: Sequence[BaseException]
+    ) -> tuple[Verdict, str, tuple[str, ...]]:
+        """Known only if every distinct failure is; else those that are not known decide.
+
+        Returns:
+            The verdict, its reason, and the patterns of the entries that explain a failure.
+        """
+        listed = self._entries_of(item)
+        reasons: dict[str, None] = {}
+        patterns: dict[str, None] = {}
+        new: list[BaseException] = []
+        for error in errors:
+            by = known.explanation(listed, error)
+            if by is None:
+                new.append(error)
+            else:
+                reasons[f"{by.reason} ({by.link})"] = None
+                patterns[by.match.pattern] = None
+        if not new:
+            return Verdict.KNOWN, "; ".join(reasons), tuple(patterns)
+        failures = [error for error in new if not isinstance(error, known.UNDECIDED)]
+        verdict = Verdict.FAIL if failures else Verdict.UNKNOWN
+        headlines = dict.fromkeys(map(_headline, failures or new))
+        return verdict, "; ".join(headlines), tuple(patterns)
+
+    def _entries_of(self, item: pytest.Item) -> list[known.Entry]:
+        return [entry for entry in self._entries if entry.covers(item.nodeid, clauses_of(item))]
+
+    def _repeat(self, item: pytest.Item, blob: str) -> str:
+        command = ["-m", "pytest", whole_id(item.nodeid), *self._options]
+        if blob:
+            command += ["--reproduce", blob]
+        return f"{self._run_with} {shlex.join(command)}"
+
+
+def _is_property(item: pytest.Item) -> bool:
+    return item.get_closest_marker(MARK) is not None
+
+
+def _leaves(error: BaseException) -> list[BaseException]:
+    """The distinct failures in what Hypothesis raised, several of them in a group."""
+    if isinstance(error, BaseExceptionGroup):
+        return [leaf for inner in error.exceptions for leaf in _leaves(inner)]
+    return [error]
+
+
+def _message(error: BaseException) -> str:
+    if isinstance(error, pytest.fail.Exception):
+        return str(error)
+    return f"{type(error).__name__}: {error}"
+
+
+def _headline(error: BaseException) -> str:
+    return _message(error).partition("\n")[0]
+
+
+def _in_words(error: BaseException) -> str:
+    """The failing example: its arguments, then the steps that it noted, else what it drew."""
+    lines = [line for note in getattr(error, "__notes__", ()) for line in note.splitlines()]
+    steps = [line for line in lines if line.startswith("Step ")]
+    draws = [line for line in lines if line.startswith("Draw ")]
+    return "\n".join(filter(None, [description_of(error), *(steps or draws)]))
+
+
+def _in_words_and_message(error: BaseException) -> str:
+    return "\n".join(filter(None, [_in_words(error), _headline(error)]))
+
+
+def _blob_of(raised: BaseException, errors: Sequence[BaseException]) -> str:
+    """``version:blob`` of the first failure that Hypothesis can replay, or empty."""
+    for error in (*errors, raised):
+        for note in getattr(error, "__notes__", ()):
+            if found := _BLOB.search(note):
+                return f"{found['version']}:{found['blob']}"
+    return ""
+
+
+def _pin(items: Sequence[pytest.Item], reproduce: str) -> None:
+    """Make the one selected property run the example that ``version:blob`` encodes."""
+    version, _, blob = reproduce.partition(":")
+    if version != hypothesis.__version__:
+        raise pytest.UsageError(
+            f"--reproduce is of Hypothesis {version}, but {hypothesis.__version__} is "
+            f"installed: install that version to repeat the example"
+        )
+    if len(items) != 1 or not is_hypothesis_test(items[0].function):  # type: ignore[attr-defined]
+        raise pytest.UsageError(
+            f"--reproduce repeats one example of one property, but {len(items)} tests are "
+            f"selected: name the property, as the line to repeat it does"
+        )
+    hypothesis.reproduce_failure(version, blob.encode("ascii"))(items[0].function)  # type: ignore[attr-defined]

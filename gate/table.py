@@ -1,0 +1,80 @@
+"""The verdict on a subject as a table for a terminal."""
+
+from __future__ import annotations
+
+from io import StringIO
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from gate.judgement import Judgement
+from gate.results import NO_PROPERTY, NOT_SELECTED, ClauseResult, Verdict
+
+_STYLES = {
+    Verdict.PASS: "green",
+    Verdict.FAIL: "bold red",
+    Verdict.KNOWN: "yellow",
+    Verdict.NOT_APPLICABLE: "dim",
+    Verdict.UNKNOWN: "magenta",
+}
+
+# Clauses that are unknown for these reasons share a line.
+_FOLDED = (NO_PROPERTY, NOT_SELECTED)
+
+
+def render(judgement: Judgement, width: int, color: bool) -> str:
+    """The table, clause by clause; clauses that nothing was run for share a line below it."""
+    clauses = judgement.clauses()
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("clause", no_wrap=True)
+    table.add_column("tests", justify="right", no_wrap=True)
+    table.add_column("examples", justify="right", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    table.add_column("reason", overflow="fold")
+    for clause in clauses:
+        if not _is_folded(clause):
+            table.add_row(*_row(clause))
+    console = Console(
+        file=StringIO(),
+        width=width,
+        force_terminal=color,
+        color_system="standard" if color else None,
+    )
+    console.print(table)
+    if ids := [clause.id for clause in clauses if clause.reason == NO_PROPERTY]:
+        console.print(Text(f"unknown, {NO_PROPERTY}: {', '.join(ids)}"))
+    if left_out := sum(clause.reason == NOT_SELECTED for clause in clauses):
+        console.print(Text(f"{NOT_SELECTED}: {left_out} clauses"))
+    file = console.file
+    assert isinstance(file, StringIO)
+    return file.getvalue().rstrip()
+
+
+def _is_folded(clause: ClauseResult) -> bool:
+    return clause.reason in _FOLDED
+
+
+def _row(clause: ClauseResult) -> tuple[str | Text, ...]:
+    return (
+        clause.id,
+        str(len(clause.tests)),
+        f"{clause.examples:,}",
+        Text(clause.verdict.value, style=_STYLES[clause.verdict]),
+        Text(clause.reason),
+    )
+
+
+def summary(judgement: Judgement) -> str:
+    """One line for a log."""
+    tallies: dict[Verdict, int] = {}
+    for clause in judgement.clauses():
+        if not _is_folded(clause):
+            tallies[clause.verdict] = tallies.get(clause.verdict, 0) + 1
+    examples = sum(result.examples for result in judgement.results.values())
+    counts = ", ".join(f"{tallies[verdict]} {verdict}" for verdict in Verdict if verdict in tallies)
+    state = "" if judgement.complete else " (incomplete)"
+    return (
+        f"{judgement.subject} {judgement.version} on {judgement.device}: clauses {counts}; "
+        f"{examples:,} examples, profile {judgement.profile}{state}"
+    )

@@ -1,0 +1,110 @@
+"""Inputs that once broke somebody's implementation, as reported in public; see docs/faults.md."""
+
+from __future__ import annotations
+
+from fixtures.model.deepseek import Model
+from fixtures.model.dims import Batch, MLADims, Request
+from fixtures.model.engine import Runner, Serving
+from fixtures.model.layout import Layout
+from fixtures.model.numbers import Data
+from fixtures.model.quantization import Quantization, Scheme
+from fixtures.programs.decode import DecodeCase
+from fixtures.programs.engine import EngineCase, Lengths
+from fixtures.programs.merge import EmptyShard, MergeCase
+from fixtures.programs.quantization import AbsorbedCase
+
+
+def _step(layout: Layout, batch: Batch, *, block_size: int = 1, rows: int = 1024) -> DecodeCase:
+    return DecodeCase(
+        layout=layout,
+        dims=MLADims(2 * layout.tp, 3, 2, 7, 5, 6),
+        batch=batch,
+        block_size=block_size,
+        dtype="float32",
+        data=Data(7),
+        context_rows=rows,
+    )
+
+
+def _merge(layout: Layout, owners: tuple[tuple[int, ...], ...], empty: EmptyShard) -> MergeCase:
+    return MergeCase(layout, 3, 5, owners, "float32", Data(7), empty=empty)
+
+
+# Rows whose position is before the first key of most ranks.
+BEFORE_THE_FIRST_LOCAL_KEY = _step(Layout(8, 8), Batch(decodes=(Request(4, 4),)))
+# Requests with different numbers of query tokens.
+RAGGED_QUERIES = _step(Layout(4, 4), Batch(decodes=(Request(13, 1), Request(9, 3), Request(2, 2))))
+# Every drafted token of a request whose newest keys lie on different ranks.
+NEWEST_KEYS_ON_EVERY_RANK = _step(Layout(4, 4), Batch(decodes=(Request(13, 4), Request(17, 4))))
+# Contexts that end in different chunks, one of them empty.
+CONTEXTS_IN_CHUNKS = _step(
+    Layout(4, 4),
+    Batch(prefills=(Request(38, 1), Request(4, 1), Request(65, 1), Request(1, 1))),
+    block_size=4,
+    rows=16,
+)
+# A short context beside a long one, and none: later chunks have no key of some requests.
+CHUNKS_WITHOUT_KEYS = _step(
+    Layout(2, 2), Batch(prefills=(Request(12, 2), Request(5, 2), Request(2, 2))), rows=4
+)
+# Three live rows in a batch of four.
+ONE_ROW_OF_PADDING = _step(
+    Layout(4, 2), Batch(decodes=(Request(5), Request(3), Request(9)), padding=1)
+)
+# Shards of 1 and of 7 keys.
+UNEVEN_SHARDS = _merge(Layout(2, 2), ((0, 1, 1, 1, 1, 1, 1, 1),), EmptyShard.MINUS_INF)
+# A rank without keys whose log-sum-exp was never written, or has the wrong sign.
+UNWRITTEN_LSE = _merge(Layout(4, 4), ((0, 1, 2, 0), ()), EmptyShard.NAN)
+PLUS_INF_LSE = _merge(Layout(4, 4), ((0, 1, 2, 0), ()), EmptyShard.PLUS_INF)
+# All keys on one rank of the group.
+KEYS_ON_ONE_RANK = _merge(Layout(4, 4), ((3, 3, 3), (1,)), EmptyShard.MINUS_INF)
+# A kv_b_proj with one scale for all that a rank holds.
+ONE_BLOCK = AbsorbedCase(
+    Layout(2, 2),
+    MLADims(2, 3, 2, 7, 5, 6),
+    "float32",
+    Data(7),
+    Quantization(Scheme.FP8_BLOCK, (8, 7)),
+)
+
+
+def _engine(
+    layout: Layout,
+    num_blocks: int,
+    rounds: tuple[tuple[Lengths, ...], ...],
+    transport: str,
+    otherwise: bool,
+) -> EngineCase:
+    """An engine; ``otherwise`` with query LoRA, scheduled ahead, switched in the configuration."""
+    return EngineCase(
+        layout=layout,
+        model=Model(MLADims(4, 6, 8, 10, 5, 32), otherwise, Data(7)),
+        serving=Serving(
+            block_size=2,
+            num_blocks=num_blocks,
+            prefix_caching=True,
+            max_num_batched_tokens=16,
+            max_num_seqs=4,
+            max_model_len=32,
+            transport=transport,
+            runner=Runner.V1,
+            async_scheduling=otherwise,
+        ),
+        rounds=rounds,
+        by_field=otherwise,
+        data=Data(8),
+    )
+
+
+# Three requests of 16 to 19 tokens take five blocks each, where there are nine for all.
+PREEMPTED = _engine(
+    Layout(4, 2), 10, ((Lengths(0, 6, 12), Lengths(0, 7, 9), Lengths(0, 7, 12)),), "ag_rs", True
+)
+# A second round shares ten tokens with the first: two blocks, and two tokens of a third.
+PREFIX_REUSED = _engine(
+    Layout(2, 2, 2),
+    64,
+    ((Lengths(10, 3, 12),), (Lengths(10, 5, 12), Lengths(9, 2, 7))),
+    "a2a",
+    False,
+)

@@ -1,0 +1,80 @@
+"""A finished matrix is copied whole, and an unfinished one not at all."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gate.judgement import Judgement
+from gate.matrix.publish import main
+from gate.report import model, pages
+
+
+def _matrix(
+    folder: Path,
+    complete: bool = True,
+    waiting: tuple[str, ...] = (),
+    run_with: str = "PYTHONPATH=.tox/vllm/vllm-0.32.0 .tox/judge/bin/python",
+) -> Path:
+    path = folder / "vllm-0.32.0.json"
+    Judgement(
+        *("vllm", "0.32.0", "cpu", "processes", "ci", {}), run_with=run_with, complete=complete
+    ).write(path)
+    pages.write(folder, [model.read(path)], waiting)
+    script = folder / "scripts" / "vllm-0.32.0" / "test_x-test_y.py"
+    script.parent.mkdir(parents=True)
+    script.touch()
+    return folder
+
+
+def test_a_finished_matrix_replaces_the_one_before(tmp_path: Path) -> None:
+    source, target = _matrix(tmp_path / "reports"), tmp_path / "docs" / "matrix"
+    target.mkdir(parents=True)
+    (target / "vllm-0.20.0.json").touch()
+    with (source / "summary.md").open("a") as summary:
+        summary.write("- DEC-9 **not applicable**: on a GPU, where it is not judged yet.\n")
+    assert main(["--from", str(source), "--to", str(target)]) == 0
+    copied = {path.relative_to(target).as_posix() for path in target.rglob("*") if path.is_file()}
+    assert copied == {
+        "index.html",
+        "summary.md",
+        "vllm-0.32.0.json",
+        "scripts/vllm-0.32.0/test_x-test_y.py",
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"complete": False}, "is incomplete"),
+        ({"waiting": ("vllm==0.33.0",)}, "is incomplete"),
+        ({"run_with": sys.executable}, "is on no other machine"),
+        ({"run_with": "PYTHONPATH=.tox:../vllm python"}, "is on no other machine"),
+    ],
+)
+def test_an_unfinished_matrix_or_one_of_this_machine_alone_is_refused_and_replaces_nothing(
+    tmp_path: Path,
+    given: dict[str, Any],
+    sentence: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    source, target = _matrix(tmp_path / "reports", **given), tmp_path / "published"
+    target.mkdir()
+    (target / "kept").touch()
+    assert main(["--from", str(source), "--to", str(target)]) == 2
+    assert sentence in capsys.readouterr().err
+    assert [path.name for path in target.iterdir()] == ["kept"]
+
+
+def test_a_folder_of_other_things_is_not_replaced(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, target = _matrix(tmp_path / "reports"), tmp_path / "work"
+    target.mkdir()
+    (target / "thesis.tex").write_text("mine")
+    assert main(["--from", str(source), "--to", str(target)]) == 2
+    assert "holds thesis.tex, which no matrix has" in capsys.readouterr().err
+    assert [path.name for path in target.iterdir()] == ["thesis.tex"]

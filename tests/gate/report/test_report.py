@@ -1,0 +1,143 @@
+"""The pages and the comparison say what the verdict files say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gate.command import ROOT, seen_from
+from gate.judgement import Judgement
+from gate.report import compare, model, pages
+from gate.report.model import Run
+from gate.results import TestResult, Verdict
+
+
+def _run(folder: Path, version: str, *results: TestResult, target: str = "") -> Run:
+    path = folder / f"{target or f'vllm-{version}'}.json"
+    Judgement(
+        "vllm",
+        version,
+        "cpu",
+        "processes",
+        "ci",
+        {"torch": "2.13.0"},
+        run_with="PYTHONPATH=.tox/vllm/x .venv/bin/python",
+        plan={result.test: result.clauses for result in results},
+        selected={result.test for result in results},
+        complete=True,
+        results={result.test: result for result in results},
+    ).write(path)
+    return model.read(path)
+
+
+def _result(verdict: Verdict, reason: str = "", clause: str = "LIN-2") -> TestResult:
+    return TestResult(
+        f"properties/test_x.py::test_{clause}",
+        (clause,),
+        verdict,
+        7,
+        reason=reason,
+        counterexample="tp=2 <dcp=2>" if verdict is Verdict.FAIL else "",
+        repeat="pytest --reproduce abc" if verdict is Verdict.FAIL else "",
+        generated={"tp x dcp": {"8 x 2": 4, "2 x 2": 3}, "sequence length": {"17-32": 1, "2": 6}},
+    )
+
+
+def test_the_pages_show_verdict_reason_example_and_how_to_repeat(tmp_path: Path) -> None:
+    failing = _run(tmp_path, "0.32.0", _result(Verdict.FAIL, "shard 1 | is wrong"))
+    passing = _run(tmp_path, "0.33.0", _result(Verdict.PASS))
+    pages.write(tmp_path, [failing, passing])
+
+    html = (tmp_path / "index.html").read_text("utf-8")
+    assert "tp=2 &lt;dcp=2&gt;" in html
+    assert "pytest --reproduce abc" in html
+    assert "https://" not in html
+    assert html.index("<span>2</span>") < html.index("<span>17-32</span>")
+    summary = (tmp_path / "summary.md").read_text("utf-8")
+    assert "| LIN-2 | fail (7) | pass (7) |" in summary
+    assert r"- LIN-2 **fail**: shard 1 \| is wrong" in summary
+
+
+def test_the_page_links_the_scripts_of_a_failure(tmp_path: Path) -> None:
+    script = tmp_path / "scripts" / "vllm-0.32.0" / "test_x-test_LIN-2.py"
+    other = tmp_path / "scripts" / "vllm-0.31.0" / script.name
+    for path in (script, other):
+        path.parent.mkdir(parents=True)
+        path.touch()
+    pages.write(tmp_path, [_run(tmp_path, "0.32.0", _result(Verdict.FAIL, "wrong"))])
+    html = (tmp_path / "index.html").read_text("utf-8")
+    assert f'href="{script.relative_to(tmp_path)}"' in html
+    line = f"PYTHONPATH=.tox/vllm/x .venv/bin/python {seen_from(ROOT, str(script))}"
+    assert f"<pre>{line}</pre>" in html
+    assert "0.31.0" not in html
+
+
+@pytest.mark.parametrize(
+    ("base", "patch", "changed"),
+    [
+        (_result(Verdict.PASS), _result(Verdict.PASS), []),
+        (_result(Verdict.FAIL, "x"), _result(Verdict.FAIL, "x"), []),
+        (_result(Verdict.FAIL, "x"), _result(Verdict.FAIL, "y"), ["LIN-2: fail -> fail"]),
+        (_result(Verdict.PASS), _result(Verdict.FAIL, "y"), ["LIN-2: pass -> fail"]),
+        (_result(Verdict.FAIL, "x"), _result(Verdict.PASS), ["LIN-2: fail -> pass"]),
+    ],
+)
+def test_a_comparison_tells_what_changed(
+    tmp_path: Path, base: TestResult, patch: TestResult, changed: list[str]
+) -> None:
+    found = compare.changes(_run(tmp_path, "1.0", base), _run(tmp_path, "1.1", patch))
+    assert [str(change).partition(",")[0] for change in found] == changed
+    assert any(change.is_new_failure for change in found) == any("-> fail" in c for c in changed)
+
+
+def test_the_failures_closest_to_what_is_wrong_come_first_each_with_its_repeat_line(
+    tmp_path: Path,
+) -> None:
+    wide = TestResult(
+        "properties/test_serving.py::test_serving",
+        ("DEC-1", "DEC-5", "KVS-1"),
+        Verdict.FAIL,
+        2,
+        reason="it differs",
+    )
+    base = _run(
+        tmp_path,
+        "0.32.0",
+        replace(wide, verdict=Verdict.PASS, reason=""),
+        _result(Verdict.FAIL, "x", "COM-2"),
+        _result(Verdict.PASS),
+        _result(Verdict.PASS, clause="LIN-3"),
+        _result(Verdict.PASS, clause="MEM-1"),
+    )
+    patch = _run(
+        tmp_path,
+        "0.32.0",
+        wide,
+        _result(Verdict.PASS, clause="COM-2"),
+        _result(Verdict.FAIL, "shard 1 is wrong"),
+        _result(Verdict.PASS, clause="LIN-3"),
+        target="vllm-mine",
+    )
+    assert [str(change).splitlines() for change in compare.changes(base, patch)] == [
+        [
+            "LIN-2: pass -> fail, properties/test_x.py::test_LIN-2",
+            "    shard 1 is wrong",
+            "    to repeat it: pytest --reproduce abc",
+        ],
+        [
+            "DEC-1, DEC-5, KVS-1: pass -> fail, properties/test_serving.py::test_serving",
+            "    it differs",
+        ],
+        ["COM-2: fail -> pass, properties/test_x.py::test_COM-2"],
+        ["MEM-1: pass -> unknown, properties/test_x.py::test_MEM-1", "    not run"],
+    ]
+    assert (base.title, patch.title) == ("vllm 0.32.0", "vllm 0.32.0 (vllm-mine)")
+
+
+def test_a_file_that_is_no_verdict_is_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    path.write_text('{"schema": 0}', "utf-8")
+    with pytest.raises(model.VerdictFileError, match=r"x\.json is of schema 0"):
+        model.read(path)
