@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 
+from fixtures.model.adapter import MAX_LORA_RANK
 from fixtures.model.dims import MLADims
 from fixtures.model.layout import Layout
 from fixtures.model.numbers import Data
@@ -21,7 +22,7 @@ from fixtures.programs import guards, linear, lora
 from fixtures.programs.linear import LinearCase, Returns
 from fixtures.programs.lora import AdapterCase, MisfitCase
 from fixtures.subjects import registry
-from fixtures.subjects.api import MAX_LORA_RANK, Subject
+from fixtures.subjects.subject import Subject
 from gate.arguments import positive
 
 ON = Switch("1")

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from fixtures.model.layout import parse_layout
-from fixtures.strategies.confinement import confine_to, confine_to_ranks
+from fixtures.model.selection import Selection
 from fixtures.subjects import registry
-from fixtures.subjects.api import Subject
-from fixtures.subjects.errors import SubjectError
+from fixtures.subjects.subject import Subject, SubjectError
 from fixtures.worlds.gpus import visible_gpus
 from fixtures.worlds.launched import launched_size
 from fixtures.worlds.lifeline import die_with
@@ -100,25 +99,10 @@ def pytest_configure(config: pytest.Config) -> None:
             )
         world = registry.world_kind(name, config.getoption("world"))
         subject, worlds = registry.load(name, world, device)
-        confined = f"--layout {layout}" if layout is not None else ""
-        if world == "processes" and device == "cuda":
-            count = len(visible_gpus())
-            confine_to_ranks(
-                range(1, count + 1),
-                f"each rank needs a GPU, and {count} are visible: choose a smaller tp, or "
-                "--world simulated, whose ranks share one GPU",
-            )
-            confined = confined or f"at most {count} ranks, one for each visible GPU"
-        if world == "processes" and device == "cpu" and layout is None:
-            confine_to_ranks(range(1, MOST_PROCESSES + 1))
-        if world == "launched":
-            count = launched_size()
-            confine_to_ranks(range(count, count + 1), f"torchrun launched {count}")
-            confined = confined or f"{count} ranks, which torchrun launched"
-        if layout is not None:
-            confine_to(parse_layout(layout))
-        if confined:
+        selection = _selection(world, device, layout)
+        if selection.reason:
             profiles.search_all_for_a_case(profile)
+        subject.selection = selection
         known_list = known.path_of(known_lists, subject.name, subject.version)
         entries = known.load(known_list, subject.version)
     except (SubjectError, known.KnownListError, ValueError) as error:
@@ -128,7 +112,7 @@ def pytest_configure(config: pytest.Config) -> None:
     options += ["--device", device] if device != "cpu" else []
     options += ["--layout", layout] if layout is not None else []
     python = run_with(config.rootpath)
-    runner = Runner(subject, entries, python, options, confined)
+    runner = Runner(subject, entries, python, options)
     config.pluginmanager.register(runner, "gate-runner")
     if hasattr(config, "workerinput"):
         die_with(os.getppid())
@@ -149,9 +133,36 @@ def pytest_configure(config: pytest.Config) -> None:
         ),
         entries=entries,
         whole=_is_whole(config),
-        partial=bool(confined or config.getoption("reproduce")),
+        partial=bool(selection.reason or config.getoption("reproduce")),
     )
     config.pluginmanager.register(Judge(judgement, runner, verdicts), "gate-judge")
+
+
+def _selection(world: str, device: str, layout: str | None) -> Selection:
+    """What the run covers: the layout asked for, or those that its ranks can have.
+
+    Raises:
+        ValueError: ``layout`` spells none, or one that these ranks cannot have.
+    """
+    only = None if layout is None else parse_layout(layout)
+    sizes, reason, way_out = None, "", ""
+    if world == "processes" and device == "cuda":
+        count = len(visible_gpus())
+        sizes = range(1, count + 1)
+        reason = f"at most {count} ranks, one for each visible GPU"
+        way_out = "choose a smaller tp, or --world simulated, whose ranks share one GPU"
+    elif world == "launched":
+        count = launched_size()
+        sizes = range(count, count + 1)
+        reason = f"{count} ranks, which torchrun launched"
+        way_out = f"choose tp={count}, or launch as many ranks as the layout has"
+    elif world == "processes" and only is None:
+        sizes = range(1, MOST_PROCESSES + 1)
+    if only is not None and sizes is not None and only.tp not in sizes:
+        raise ValueError(
+            f"--layout {layout} has {only.tp} ranks, but there are {reason}: {way_out}"
+        )
+    return Selection(only, sizes, f"--layout {layout}" if layout else reason)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import is_hypothesis_test
 from hypothesis.errors import DidNotReproduce, Unsatisfiable
 
-from fixtures.subjects.api import Subject
+from fixtures.strategies.layouts import covering
+from fixtures.subjects.subject import Subject
 from gate import known
 from gate.counting import Tally, counted, description_of
 from gate.listed import past_listed
@@ -34,7 +35,6 @@ class Runner:
         entries: Sequence[known.Entry],
         run_with: str,
         options: Sequence[str],
-        confined: str = "",
     ) -> None:
         """Judge one subject.
 
@@ -43,13 +43,11 @@ class Runner:
             entries: Its known list.
             run_with: Start of a command line that runs this Python from pytest's root.
             options: Choose this subject, world and profile again.
-            confined: What keeps the layouts to some, such as ``--layout tp=8``; else empty.
         """
         self._subject = subject
         self._entries = entries
         self._run_with = run_with
         self._options = options
-        self._confined = confined
         self.plan: dict[str, tuple[str, ...]] = {}
         self.selected: set[str] = set()
 
@@ -81,7 +79,11 @@ class Runner:
         assert isinstance(item, pytest.Function)
         entries = self._entries_of(item)
         result = None
-        with counted(item) as tally, past_listed(item, entries) as met:
+        with (
+            covering(self._subject.selection),
+            counted(item) as tally,
+            past_listed(item, entries) as met,
+        ):
             item.stash[_TALLY] = tally
             try:
                 result = yield
@@ -141,9 +143,11 @@ class Runner:
         else:
             errors = _leaves(call.excinfo.value)
             verdict, reason, listed = self._judge_errors(item, errors)
-            if self._confined and all(isinstance(error, Unsatisfiable) for error in errors):
+            if self._subject.selection.reason and all(
+                isinstance(error, Unsatisfiable) for error in errors
+            ):
                 verdict = Verdict.NOT_APPLICABLE
-                reason = f"{self._confined}: this property has no such case"
+                reason = f"{self._subject.selection.reason}: this property has no such case"
             if not tally.started and verdict is Verdict.FAIL:
                 # Raised while the example was drawn: no word on the subject.
                 verdict = Verdict.UNKNOWN

@@ -10,7 +10,8 @@ from fixtures.model.dims import MLADims
 from fixtures.model.layout import Layout
 from fixtures.model.options import SWITCHES, Switch
 from fixtures.programs import census
-from fixtures.subjects.api import Part, QueryProjections, Subject
+from fixtures.subjects.rank import QueryProjections
+from fixtures.subjects.subject import Capability, Subject
 from gate.profiles import examples
 from properties.contract import clause
 
@@ -35,7 +36,7 @@ def layers(draw: st.DrawFn) -> tuple[Layout, MLADims]:
 
 def _known(subject: Subject, switches: tuple[Switch, ...]) -> tuple[Switch, ...]:
     """Those that the subject has a place for."""
-    if Part.CONFIG_FIELD not in subject.lacks:
+    if Capability.CONFIG_FIELD not in subject.lacks:
         return switches
     return tuple(one for one in switches if one == Switch(one.env))
 
@@ -50,7 +51,7 @@ def _take(subject: Subject, layout: Layout, switch: Switch) -> list[dict[str, Qu
     return by_rank
 
 
-@clause("CEN-1", needs=(Part.SWITCH,))
+@clause("CEN-1", needs=(Capability.SWITCH,))
 @given(layout=PAIRS, data=st.data())
 def test_every_attention_class_replicates_where_the_switch_is_on(
     subject: Subject, layout: Layout, data: st.DataObject
@@ -67,7 +68,7 @@ def test_every_attention_class_replicates_where_the_switch_is_on(
         )
 
 
-@clause("CEN-2", needs=(Part.SWITCH,))
+@clause("CEN-2", needs=(Capability.SWITCH,))
 @given(layout=PAIRS, data=st.data())
 def test_no_attention_class_replicates_where_the_switch_is_off(
     subject: Subject, layout: Layout, data: st.DataObject
@@ -78,7 +79,7 @@ def test_no_attention_class_replicates_where_the_switch_is_off(
         assert not on, f"on rank {rank} the switch is off, but these replicate: {', '.join(on)}"
 
 
-@clause("GRD-4", needs=(Part.SWITCH,))
+@clause("GRD-4", needs=(Capability.SWITCH,))
 @given(layout=PAIRS, data=st.data())
 def test_every_layer_of_a_model_decides_alike(
     subject: Subject, layout: Layout, data: st.DataObject
@@ -94,7 +95,7 @@ def test_every_layer_of_a_model_decides_alike(
         )
 
 
-@clause("CEN-1", "CEN-2", needs=(Part.SWITCH,))
+@clause("CEN-1", "CEN-2", needs=(Capability.SWITCH,))
 @settings(max_examples=examples(0.5))
 @given(layer=layers(), q_lora=st.booleans())
 def test_a_deepseek_layer_is_replicated_exactly_when_the_switch_is_on(

@@ -11,7 +11,7 @@ from fixtures.model.layout import Layout
 from fixtures.oracle.ledger import check_lacks
 from fixtures.programs import decode
 from fixtures.programs.decode import DecodeCase
-from fixtures.subjects.api import Part, Subject
+from fixtures.subjects.subject import Capability, Subject
 from fixtures.worlds.api import Collective
 from properties.contract import clause
 
@@ -23,7 +23,7 @@ BATCHES = strategies.decode_cases(
 )
 
 
-@clause("COM-1", needs=(Part.REPLICATED_DECODE, Part.PREFILL))
+@clause("COM-1", needs=(Capability.REPLICATED_DECODE, Capability.PREFILL))
 @given(case=BATCHES)
 def test_on_issues_what_off_does_minus_the_query_all_gather(
     subject: Subject, case: DecodeCase
@@ -40,7 +40,7 @@ def test_on_issues_what_off_does_minus_the_query_all_gather(
         check_lacks(paths.replicated.ledger, paths.gather.ledger, query, f"rank {rank}")
 
 
-@clause("COM-1", needs=(Part.REPLICATED_DECODE,))
+@clause("COM-1", needs=(Capability.REPLICATED_DECODE,))
 @given(case=strategies.decode_cases(layout=REPLICABLE))
 def test_loading_on_adds_one_all_gather_of_W_UK_T(subject: Subject, case: DecodeCase) -> None:
     dims = case.dims
@@ -55,7 +55,7 @@ def test_loading_on_adds_one_all_gather_of_W_UK_T(subject: Subject, case: Decode
         assert on == [*off, weight], f"rank {rank} on issues {on}, off {off}"
 
 
-@clause("COM-2", needs=(Part.REPLICATED_DECODE, Part.PREFILL))
+@clause("COM-2", needs=(Capability.REPLICATED_DECODE, Capability.PREFILL))
 @given(case=BATCHES)
 def test_every_rank_issues_the_same_collectives(subject: Subject, case: DecodeCase) -> None:
     steps = subject.run(case.layout, decode.both_paths, case)

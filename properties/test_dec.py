@@ -21,7 +21,7 @@ from fixtures.programs import backend, decode, mla
 from fixtures.programs.decode import DecodeCase, Paths
 from fixtures.programs.mla import ModuleCase
 from fixtures.subjects import registry
-from fixtures.subjects.api import Part, Subject
+from fixtures.subjects.subject import Capability, Subject
 from fixtures.worlds.api import Collective
 from gate.profiles import examples
 from properties import pinned
@@ -47,7 +47,7 @@ def _check_both_paths(subject: Subject, case: DecodeCase) -> None:
         _check_paths(case, whole, rank, paths)
 
 
-@clause("DEC-1", "DEC-2", needs=(Part.REPLICATED_DECODE,))
+@clause("DEC-1", "DEC-2", needs=(Capability.REPLICATED_DECODE,))
 @given(case=strategies.decode_cases(layout=REPLICABLE, dtypes=strategies.DTYPES))
 def test_replicated_path_equals_gather_path_and_the_oracle(
     subject: Subject, case: DecodeCase
@@ -55,7 +55,7 @@ def test_replicated_path_equals_gather_path_and_the_oracle(
     _check_both_paths(subject, case)
 
 
-@clause("DEC-2", needs=(Part.GATHER_DECODE,))
+@clause("DEC-2", needs=(Capability.GATHER_DECODE,))
 @given(case=strategies.decode_cases())
 def test_gather_path_equals_the_oracle(subject: Subject, case: DecodeCase) -> None:
     whole = case.expected()
@@ -64,7 +64,7 @@ def test_gather_path_equals_the_oracle(subject: Subject, case: DecodeCase) -> No
         _check_paths(case, whole, rank, paths)
 
 
-@clause("DEC-3", needs=(Part.REPLICATED_DECODE,))
+@clause("DEC-3", needs=(Capability.REPLICATED_DECODE,))
 @given(case=strategies.decode_cases(layout=REPLICABLE, dtypes=strategies.DTYPES))
 def test_group_W_UK_T_is_the_ranks_own_in_rank_order(subject: Subject, case: DecodeCase) -> None:
     derived = subject.run(case.layout, decode.derived_weights, case)
@@ -90,7 +90,9 @@ ONE_RANK = ModuleCase(
 )
 
 
-@clause("DEC-4", "DEC-5", needs=(Part.REPLICATED_DECODE, Part.PREFILL, Part.SWITCH))
+@clause(
+    "DEC-4", "DEC-5", needs=(Capability.REPLICATED_DECODE, Capability.PREFILL, Capability.SWITCH)
+)
 @given(case=strategies.module_cases())
 @example(case=ONE_RANK)
 def test_a_module_with_rotary_embedding_gives_the_same_on_off_and_by_the_oracle(
@@ -104,7 +106,7 @@ def test_a_module_with_rotary_embedding_gives_the_same_on_off_and_by_the_oracle(
         check.bitwise(on.cache, off.cache, f"KV cache of rank {rank} after the step")
 
 
-@clause("DEC-5", needs=(Part.LOCAL_PREFILL_PROJECTION,))
+@clause("DEC-5", needs=(Capability.LOCAL_PREFILL_PROJECTION,))
 @given(case=strategies.module_cases(min_prefills=1))
 def test_prefill_tokens_are_projected_to_the_local_heads_alone(
     subject: Subject, case: ModuleCase
@@ -122,7 +124,7 @@ def test_prefill_tokens_are_projected_to_the_local_heads_alone(
         )
 
 
-@clause("DEC-5", needs=(Part.REPLICATED_DECODE, Part.PREFILL))
+@clause("DEC-5", needs=(Capability.REPLICATED_DECODE, Capability.PREFILL))
 @given(
     case=strategies.decode_cases(
         layout=REPLICABLE, decodes=(0, 2), prefills=(1, 3), dtypes=strategies.DTYPES
@@ -136,7 +138,7 @@ def test_prefill_rows_take_the_local_heads_and_decode_rows_the_groups(
     _check_both_paths(subject, case)
 
 
-@clause("DEC-6", needs=(Part.REPLICATED_DECODE, Part.MULTI_TOKEN_DECODE))
+@clause("DEC-6", needs=(Capability.REPLICATED_DECODE, Capability.MULTI_TOKEN_DECODE))
 @given(case=strategies.decode_cases(layout=REPLICABLE, decodes=(1, 3), max_query_len=5))
 @example(case=pinned.BEFORE_THE_FIRST_LOCAL_KEY)
 @example(case=pinned.RAGGED_QUERIES)
@@ -147,7 +149,7 @@ def test_each_of_several_tokens_attends_the_keys_up_to_its_own_position(
     _check_both_paths(subject, case)
 
 
-@clause("DEC-7", needs=(Part.REPLICATED_DECODE,))
+@clause("DEC-7", needs=(Capability.REPLICATED_DECODE,))
 @given(
     case=strategies.decode_cases(
         layout=REPLICABLE, decodes=(1, 2), max_query_len=2, paddings=(1, 2, 5)
@@ -166,7 +168,7 @@ def test_padding_rows_reach_no_live_row(subject: Subject, case: DecodeCase) -> N
             )
 
 
-@clause("DEC-8", needs=(Part.REPLICATED_DECODE,))
+@clause("DEC-8", needs=(Capability.REPLICATED_DECODE,))
 @given(case=strategies.decode_cases(layout=REPLICABLE, dtypes=strategies.DTYPES))
 def test_processing_new_weights_writes_them_where_the_old_ones_were(
     subject: Subject, case: DecodeCase
@@ -194,7 +196,7 @@ def test_processing_new_weights_writes_them_where_the_old_ones_were(
             )
 
 
-@clause("DEC-10", needs=(Part.REPLICATED_DECODE,))
+@clause("DEC-10", needs=(Capability.REPLICATED_DECODE,))
 @given(case=strategies.minimal_decode_cases())
 def test_one_head_a_rank_and_one_key_are_ordinary(subject: Subject, case: DecodeCase) -> None:
     _check_both_paths(subject, case)
@@ -213,12 +215,12 @@ FP8_CASES = strategies.decode_cases(
 
 def _served(subject: Subject, case: DecodeCase) -> DecodeCase:
     """``case``, without its prefills where the subject has none."""
-    if Part.PREFILL not in subject.lacks:
+    if Capability.PREFILL not in subject.lacks:
         return case
     return dataclasses.replace(case, batch=dataclasses.replace(case.batch, prefills=()))
 
 
-@clause("DEC-11", needs=(Part.REPLICATED_DECODE, Part.FP8_CACHE))
+@clause("DEC-11", needs=(Capability.REPLICATED_DECODE, Capability.FP8_CACHE))
 @given(case=FP8_CASES)
 def test_a_quantised_cache_is_attended_by_its_dequantised_values(
     subject: Subject, case: DecodeCase
@@ -226,7 +228,7 @@ def test_a_quantised_cache_is_attended_by_its_dequantised_values(
     _check_both_paths(subject, _served(subject, case))
 
 
-@clause("DEC-11", needs=(Part.REPLICATED_DECODE, Part.FP8_CACHE))
+@clause("DEC-11", needs=(Capability.REPLICATED_DECODE, Capability.FP8_CACHE))
 @given(case=FP8_CASES)
 def test_the_backend_is_handed_the_groups_query_rounded_by_its_scale(
     subject: Subject, case: DecodeCase
@@ -239,7 +241,7 @@ def test_the_backend_is_handed_the_groups_query_rounded_by_its_scale(
             check.bounded(query, expected, f"query on the {path} path of rank {rank}")
 
 
-@clause("DEC-11", "COM-1", needs=(Part.REPLICATED_DECODE, Part.FP8_CACHE))
+@clause("DEC-11", "COM-1", needs=(Capability.REPLICATED_DECODE, Capability.FP8_CACHE))
 @given(case=FP8_CASES)
 def test_a_quantised_query_crosses_the_group_in_one_byte_a_number(
     subject: Subject, case: DecodeCase
@@ -258,7 +260,7 @@ def test_a_quantised_query_crosses_the_group_in_one_byte_a_number(
         check_lacks(paths.replicated.ledger, paths.gather.ledger, query, f"rank {rank}")
 
 
-@clause("DEC-11", needs=(Part.FP8_CACHE,))
+@clause("DEC-11", needs=(Capability.FP8_CACHE,))
 @given(layout=strategies.layouts(min_dcp=2), dim=st.integers(-2, 1))
 def test_every_float8_pattern_crosses_the_group_unchanged(
     subject: Subject, layout: Layout, dim: int
@@ -268,7 +270,7 @@ def test_every_float8_pattern_crosses_the_group_unchanged(
         check.bitwise(gathered, torch.cat(parts, dim), f"bytes gathered by rank {rank}")
 
 
-@clause("DEC-12", needs=(Part.REPLICATED_DECODE, Part.PREFILL))
+@clause("DEC-12", needs=(Capability.REPLICATED_DECODE, Capability.PREFILL))
 @given(case=strategies.workspace_cases())
 def test_contexts_below_at_and_above_the_workspace_are_attended_alike(
     subject: Subject, case: DecodeCase
@@ -276,7 +278,7 @@ def test_contexts_below_at_and_above_the_workspace_are_attended_alike(
     _check_both_paths(subject, case)
 
 
-@clause("DEC-12", needs=(Part.SMALL_WORKSPACE_REFUSED,))
+@clause("DEC-12", needs=(Capability.SMALL_WORKSPACE_REFUSED,))
 @given(case=strategies.workspace_cases())
 def test_what_is_gathered_of_a_context_fits_the_workspace(
     subject: Subject, case: DecodeCase
@@ -292,7 +294,7 @@ def test_what_is_gathered_of_a_context_fits_the_workspace(
             )
 
 
-@clause("DEC-12", needs=(Part.SMALL_WORKSPACE_REFUSED,))
+@clause("DEC-12", needs=(Capability.SMALL_WORKSPACE_REFUSED,))
 @given(layout=REPLICABLE, missing=st.integers(1, 3), draw=st.data())
 def test_a_workspace_that_holds_no_round_of_the_interleave_is_refused(
     subject: Subject, layout: Layout, missing: int, draw: st.DataObject
@@ -322,7 +324,7 @@ def process_subject(subject: Subject) -> Iterator[Subject]:
 PAIRS = strategies.module_cases(layout=strategies.layouts(tp_sizes=(2,), min_dcp=2))
 
 
-@clause("DEC-9", needs=(Part.ATTENTION_OPERATOR, Part.PREFILL))
+@clause("DEC-9", needs=(Capability.ATTENTION_OPERATOR, Capability.PREFILL))
 @given(case=PAIRS)
 @settings(max_examples=examples(0.1))
 def test_the_operator_that_carries_the_replicated_query_passes_opcheck(
@@ -334,7 +336,7 @@ def test_the_operator_that_carries_the_replicated_query_passes_opcheck(
         assert not wrong, f"opcheck on rank {rank}: {wrong}"
 
 
-@clause("DEC-9", needs=(Part.COMPILED_LAYER,))
+@clause("DEC-9", needs=(Capability.COMPILED_LAYER,))
 @given(case=PAIRS)
 @settings(max_examples=examples(0.15))
 def test_a_compiled_module_equals_the_eager_one(process_subject: Subject, case: ModuleCase) -> None:

@@ -11,7 +11,7 @@ from fixtures.model.engine import Generation, Runner
 from fixtures.oracle.network import ModelOracle
 from fixtures.programs import engine
 from fixtures.programs.engine import EngineCase
-from fixtures.subjects.api import Part, Subject
+from fixtures.subjects.subject import Capability, Subject
 from gate.profiles import examples
 from properties import pinned
 from properties.contract import clause
@@ -20,7 +20,7 @@ from properties.contract import clause
 COSTLY = settings(max_examples=examples(0.1), phases=set(Phase) - {Phase.explain})
 
 
-@clause("ENG-1", needs=(Part.ENGINE,))
+@clause("ENG-1", needs=(Capability.ENGINE,))
 @pytest.mark.parametrize("runner", Runner)
 def test_a_preempted_request_goes_on_where_it_was(subject: Subject, runner: Runner) -> None:
     case = pinned.PREEMPTED.run_by(runner)
@@ -28,7 +28,7 @@ def test_a_preempted_request_goes_on_where_it_was(subject: Subject, runner: Runn
         assert one.preemptions, f"no request was preempted in {case}"
 
 
-@clause("ENG-1", needs=(Part.ENGINE,))
+@clause("ENG-1", needs=(Capability.ENGINE,))
 @pytest.mark.parametrize("runner", Runner)
 def test_every_whole_block_of_a_prefix_is_used_again(subject: Subject, runner: Runner) -> None:
     case = pinned.PREFIX_REUSED.run_by(runner)
@@ -42,7 +42,7 @@ def test_every_whole_block_of_a_prefix_is_used_again(subject: Subject, runner: R
         )
 
 
-@clause("ENG-1", needs=(Part.ENGINE,))
+@clause("ENG-1", needs=(Capability.ENGINE,))
 @given(case=strategies.engine_cases())
 @COSTLY
 def test_an_engine_gives_the_same_greedy_tokens_off_and_on(
@@ -55,7 +55,7 @@ def test_an_engine_gives_the_same_greedy_tokens_off_and_on(
 
 def _serve(subject: Subject, case: EngineCase) -> list[Generation]:
     """What was generated off and, if the subject replicates, on: the same, and the oracle's."""
-    replicates = Part.REPLICATED_DECODE not in subject.lacks
+    replicates = Capability.REPLICATED_DECODE not in subject.lacks
     ranks = subject.run(case.layout, engine.generate, case, replicates)
     for rank, generations in enumerate(ranks):
         assert generations == ranks[0], (

@@ -15,7 +15,7 @@ from fixtures.model.options import SWITCH, Obstacle, StartUp, named_by, obstacle
 from fixtures.model.quantization import Scheme
 from fixtures.programs import guards
 from fixtures.programs.refusals import Refusal
-from fixtures.subjects.api import Part, Subject
+from fixtures.subjects.subject import Capability, Subject
 from fixtures.subjects.without_asserts import start_without_asserts
 from gate.profiles import examples
 from properties.contract import clause
@@ -25,12 +25,12 @@ KINDS = ("NotImplementedError", "ValueError")
 
 def _understood(subject: Subject, start: StartUp) -> StartUp:
     """``start``, the switch turned in a place that the subject has."""
-    if Part.CONFIG_FIELD not in subject.lacks:
+    if Capability.CONFIG_FIELD not in subject.lacks:
         return start
     return dataclasses.replace(start, options=start.options.switched_by_environment())
 
 
-@clause("GRD-1", needs=(Part.SWITCH,))
+@clause("GRD-1", needs=(Capability.SWITCH,))
 @pytest.mark.parametrize("obstacle", [pytest.param(one, id=one.name) for one in Obstacle])
 @settings(max_examples=examples(0.5))
 @given(data=st.data())
@@ -52,7 +52,7 @@ def test_what_is_not_supported_is_refused_before_anything_is_allocated(
         assert refusal.nbytes == 0, f"rank {rank} refuses with {refusal}"
 
 
-@clause("GRD-1", needs=(Part.SWITCH,))
+@clause("GRD-1", needs=(Capability.SWITCH,))
 @settings(max_examples=1)
 @given(starts=st.tuples(*(strategies.obstructed_start_ups(one) for one in Obstacle)))
 def test_nothing_but_a_real_guard_refuses_without_assertions(
@@ -83,7 +83,7 @@ def _check_starts(subject: Subject, start: StartUp) -> None:
         )
 
 
-@clause("GRD-2", "GRD-4", needs=(Part.SWITCH,))
+@clause("GRD-2", "GRD-4", needs=(Capability.SWITCH,))
 @pytest.mark.parametrize("scheme", [pytest.param(s, id=s.name) for s in strategies.GUARDED_SCHEMES])
 @given(data=st.data())
 def test_what_is_supported_starts_as_the_switch_says(
@@ -92,21 +92,21 @@ def test_what_is_supported_starts_as_the_switch_says(
     _check_starts(subject, data.draw(strategies.supported_start_ups(scheme), label="start-up"))
 
 
-@clause("GRD-2", needs=(Part.SWITCH,))
+@clause("GRD-2", needs=(Capability.SWITCH,))
 @settings(max_examples=examples(0.3))
 @given(start=strategies.ragged_start_ups())
 def test_blocks_that_reach_beyond_kv_b_proj_are_supported(subject: Subject, start: StartUp) -> None:
     _check_starts(subject, start)
 
 
-@clause("GRD-2", needs=(Part.SWITCH,))
+@clause("GRD-2", needs=(Capability.SWITCH,))
 @settings(max_examples=examples(0.3))
 @given(start=strategies.padded_start_ups())
 def test_padding_to_the_heads_of_the_group_is_supported(subject: Subject, start: StartUp) -> None:
     _check_starts(subject, start)
 
 
-@clause("GRD-3", needs=(Part.SWITCH,))
+@clause("GRD-3", needs=(Capability.SWITCH,))
 @settings(max_examples=examples(0.5))
 @given(
     layout=strategies.layouts(tp_sizes=(2,), min_dcp=2),

@@ -11,17 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fixtures import strategies
+from fixtures.model.adapter import MAX_LORA_RANK
 from fixtures.oracle import check
 from fixtures.programs import linear, lora, mla
 from fixtures.programs.linear import LinearCase, Returns
 from fixtures.programs.lora import AdapterCase, Misfit
 from fixtures.programs.mla import ModuleCase
-from fixtures.subjects.api import MAX_LORA_RANK, Part, Subject
+from fixtures.subjects.subject import Capability, Subject
 from gate.profiles import examples
 from properties.contract import clause
 
 
-@clause("GRP-1", needs=(Part.GROUP_LINEAR,))
+@clause("GRP-1", needs=(Capability.GROUP_LINEAR,))
 @given(case=strategies.linears())
 def test_group_weight_is_the_plain_shards_of_its_ranks_in_order(
     subject: Subject, case: LinearCase
@@ -39,7 +40,7 @@ def test_group_weight_is_the_plain_shards_of_its_ranks_in_order(
             check.bitwise(built.parameters[name], expected, f"group {name} of rank {rank}")
 
 
-@clause("GRP-2", needs=(Part.GROUP_LINEAR,))
+@clause("GRP-2", needs=(Capability.GROUP_LINEAR,))
 @given(case=strategies.linears())
 def test_forward_is_the_all_gather_of_the_plain_forward(subject: Subject, case: LinearCase) -> None:
     whole = case.expected()
@@ -54,7 +55,7 @@ def test_forward_is_the_all_gather_of_the_plain_forward(subject: Subject, case: 
         )
 
 
-@clause("GRP-3", needs=(Part.GROUP_LINEAR,))
+@clause("GRP-3", needs=(Capability.GROUP_LINEAR,))
 @given(case=strategies.linears(layout=strategies.layouts(min_dcp=2)))
 def test_local_view_is_the_plain_output_in_memory_of_its_own(
     subject: Subject, case: LinearCase
@@ -81,7 +82,7 @@ def test_local_view_is_the_plain_output_in_memory_of_its_own(
         )
 
 
-@clause("GRP-3", needs=(Part.GROUP_LINEAR, Part.LOCAL_PREFILL_PROJECTION))
+@clause("GRP-3", needs=(Capability.GROUP_LINEAR, Capability.LOCAL_PREFILL_PROJECTION))
 @given(case=strategies.linears(), returns=strategies.returns())
 def test_the_local_projection_is_the_plain_output(
     subject: Subject, case: LinearCase, returns: Returns
@@ -95,7 +96,7 @@ def test_the_local_projection_is_the_plain_output(
         check.agree(local, plain, expected, f"local projection and plain, rank {rank}")
 
 
-@clause("GRP-4", needs=(Part.GROUP_LINEAR,))
+@clause("GRP-4", needs=(Capability.GROUP_LINEAR,))
 @given(case=strategies.linears(layout=strategies.layouts().filter(lambda lay: lay.dcp == 1)))
 def test_a_group_of_one_is_the_plain_layer(subject: Subject, case: LinearCase) -> None:
     plain = subject.run(case.layout, linear.build, case)
@@ -112,7 +113,7 @@ def test_a_group_of_one_is_the_plain_layer(subject: Subject, case: LinearCase) -
         check.bitwise(other.local.flatten(1), one.output, f"local view of rank {rank}")
 
 
-@clause("GRP-5", needs=(Part.GROUP_LINEAR,))
+@clause("GRP-5", needs=(Capability.GROUP_LINEAR,))
 @given(case=strategies.linears(layout=strategies.layouts(min_dcp=2)))
 def test_one_checkpoint_serves_the_plain_and_the_group_layer(
     subject: Subject, case: LinearCase
@@ -132,7 +133,7 @@ def test_one_checkpoint_serves_the_plain_and_the_group_layer(
             assert whole == on_disk, f"shapes on disk of rank {rank}: {whole}, not {on_disk}"
 
 
-@clause("GRP-6", needs=(Part.ADAPTERS,))
+@clause("GRP-6", needs=(Capability.ADAPTERS,))
 @given(case=strategies.adapters())
 def test_an_adapter_on_the_plain_layer_is_applied(subject: Subject, case: AdapterCase) -> None:
     expected = case.expected()
@@ -146,7 +147,7 @@ def test_an_adapter_on_the_plain_layer_is_applied(subject: Subject, case: Adapte
         )
 
 
-@clause("GRP-6", needs=(Part.GROUP_LINEAR,))
+@clause("GRP-6", needs=(Capability.GROUP_LINEAR,))
 @given(case=strategies.adapters())
 def test_an_adapter_on_the_group_layer_is_applied_or_refused(
     subject: Subject, case: AdapterCase
@@ -169,7 +170,7 @@ def test_an_adapter_on_the_group_layer_is_applied_or_refused(
         )
 
 
-@clause("GRP-6", needs=(Part.GROUP_LINEAR, Part.LOCAL_PREFILL_PROJECTION))
+@clause("GRP-6", needs=(Capability.GROUP_LINEAR, Capability.LOCAL_PREFILL_PROJECTION))
 @given(case=strategies.adapters())
 def test_an_adapter_on_the_group_layer_reaches_the_local_projection_or_is_refused(
     subject: Subject, case: AdapterCase
@@ -202,7 +203,7 @@ def _check_misfit_is_refused(
         check.bitwise(tried.after, tried.before, f"output of {where} after the refusal")
 
 
-@clause("GRP-6", needs=(Part.ADAPTERS,))
+@clause("GRP-6", needs=(Capability.ADAPTERS,))
 @pytest.mark.parametrize("kind", [pytest.param(one, id=one.name) for one in Misfit])
 @settings(max_examples=examples(0.5))
 @given(data=st.data())
@@ -212,7 +213,7 @@ def test_an_adapter_that_does_not_fit_the_plain_layer_is_refused(
     _check_misfit_is_refused(subject, kind, data, group=False)
 
 
-@clause("GRP-6", needs=(Part.GROUP_LINEAR,))
+@clause("GRP-6", needs=(Capability.GROUP_LINEAR,))
 @pytest.mark.parametrize("kind", [pytest.param(one, id=one.name) for one in Misfit])
 @settings(max_examples=examples(0.5))
 @given(data=st.data())
@@ -224,7 +225,12 @@ def test_an_adapter_that_does_not_fit_the_group_layer_is_refused(
 
 @clause(
     "GRP-6",
-    needs=(Part.REPLICATED_DECODE, Part.PREFILL, Part.SWITCH, Part.GROUP_ADAPTERS),
+    needs=(
+        Capability.REPLICATED_DECODE,
+        Capability.PREFILL,
+        Capability.SWITCH,
+        Capability.GROUP_ADAPTERS,
+    ),
 )
 @settings(max_examples=examples(0.5))
 @given(case=strategies.module_cases(), adapter_rank=st.integers(1, MAX_LORA_RANK))

@@ -9,14 +9,14 @@ from fixtures import strategies
 from fixtures.model.layout import Layout
 from fixtures.programs import merge
 from fixtures.programs.decode import DecodeCase
-from fixtures.subjects.api import Part, Subject
+from fixtures.subjects.subject import Capability, Subject
 from properties import pinned
 from properties.contract import clause
 
 SHARDED = strategies.layouts(interleaves=strategies.INTERLEAVES)
 
 
-@clause("KVS-1", needs=(Part.LOCAL_SEQ_LENS,))
+@clause("KVS-1", needs=(Capability.LOCAL_SEQ_LENS,))
 @given(layout=SHARDED)
 def test_local_lengths_follow_the_storage_rule(subject: Subject, layout: Layout) -> None:
     lens = tuple(range(3 * layout.dcp * layout.interleave + 2))
@@ -32,7 +32,7 @@ def test_local_lengths_follow_the_storage_rule(subject: Subject, layout: Layout)
         assert [sum(row) for row in every] == list(lens)
 
 
-@clause("KVS-1", needs=(Part.SLOT_MAPPING,))
+@clause("KVS-1", needs=(Capability.SLOT_MAPPING,))
 @given(layout=SHARDED, blocks=st.integers(1, 3), draw=st.data())
 def test_slots_and_tokens_are_in_bijection(
     subject: Subject, layout: Layout, blocks: int, draw: st.DataObject
@@ -53,7 +53,7 @@ def test_slots_and_tokens_are_in_bijection(
         assert len({slot for slot in slots if slot >= 0}) == len(tokens)
 
 
-@clause("KVS-2", needs=(Part.GATHER_DECODE,))
+@clause("KVS-2", needs=(Capability.GATHER_DECODE,))
 @given(
     case=strategies.decode_cases(
         layout=SHARDED, decodes=(1, 4), max_query_len=5, transports=("ag_rs",)

@@ -14,7 +14,7 @@ from fixtures.programs import linear
 from fixtures.programs.linear import LinearCase, Returns
 from fixtures.programs.refusals import Refusal
 from fixtures.strategies import Impossible, divisors
-from fixtures.subjects.api import Part, Subject
+from fixtures.subjects.subject import Capability, Subject
 from gate.profiles import examples
 from properties.contract import clause
 
@@ -57,7 +57,7 @@ def test_a_layer_returns_what_it_is_asked_for(
             assert bias is None, f"rank {rank} returns a bias"
 
 
-@clause("LIN-1", needs=(Part.TP_OVERRIDES,))
+@clause("LIN-1", needs=(Capability.TP_OVERRIDES,))
 @given(case=strategies.linears())
 def test_overrides_that_repeat_the_process_change_nothing(
     subject: Subject, case: LinearCase
@@ -73,7 +73,7 @@ def test_overrides_that_repeat_the_process_change_nothing(
         check.bitwise(other.output, one.output, f"output of rank {rank}")
 
 
-@clause("LIN-2", needs=(Part.TP_OVERRIDES,))
+@clause("LIN-2", needs=(Capability.TP_OVERRIDES,))
 @pytest.mark.parametrize("scheme", [pytest.param(one, id=one.name) for one in Scheme])
 @settings(max_examples=examples(0.5))
 @given(plain_loader=st.booleans(), draw=st.data())
@@ -101,7 +101,7 @@ def test_an_override_holds_shard_a_of_s(
         )
 
 
-@clause("LIN-3", needs=(Part.TP_OVERRIDES,))
+@clause("LIN-3", needs=(Capability.TP_OVERRIDES,))
 @given(case=strategies.linears(), draw=st.data())
 def test_disable_tp_wins_over_both_overrides(
     subject: Subject, case: LinearCase, draw: st.DataObject
@@ -130,7 +130,7 @@ def _check_dequantized(subject: Subject, case: LinearCase, draw: st.DataObject) 
         )
 
 
-@clause("LIN-2", needs=(Part.TP_OVERRIDES,))
+@clause("LIN-2", needs=(Capability.TP_OVERRIDES,))
 @settings(max_examples=examples(3))
 @given(
     case=strategies.linears(schemes=[s for s in Scheme if s not in STATIC], whole_blocks=True),
@@ -142,7 +142,7 @@ def test_a_shard_dequantizes_to_the_shard_of_the_whole(
     _check_dequantized(subject, case, draw)
 
 
-@clause("LIN-2", needs=(Part.TP_OVERRIDES,))
+@clause("LIN-2", needs=(Capability.TP_OVERRIDES,))
 @given(case=strategies.linears(schemes=STATIC), draw=st.data())
 def test_the_range_of_activations_does_not_change_the_dequantized_weight(
     subject: Subject, case: LinearCase, draw: st.DataObject
@@ -160,7 +160,7 @@ def _check_gathered(case: LinearCase, outputs: list[torch.Tensor | Refusal]) -> 
             check.bounded(output, case.expected(), f"gathered output of rank {rank}")
 
 
-@clause("LIN-4", needs=(Part.TP_OVERRIDES,))
+@clause("LIN-4", needs=(Capability.TP_OVERRIDES,))
 @given(case=strategies.linears())
 def test_the_plain_layer_gathers_the_whole_output(subject: Subject, case: LinearCase) -> None:
     outputs = subject.run(case.layout, linear.gather_output, case, 1, case.layout.tp)
@@ -169,7 +169,7 @@ def test_the_plain_layer_gathers_the_whole_output(subject: Subject, case: Linear
     _check_gathered(case, outputs)
 
 
-@clause("LIN-4", needs=(Part.TP_OVERRIDES,))
+@clause("LIN-4", needs=(Capability.TP_OVERRIDES,))
 @given(case=strategies.linears(), draw=st.data())
 def test_a_gathered_output_under_an_override_is_whole_or_refused(
     subject: Subject, case: LinearCase, draw: st.DataObject
@@ -180,7 +180,7 @@ def test_a_gathered_output_under_an_override_is_whole_or_refused(
     _check_gathered(case, subject.run(case.layout, linear.gather_output, case, stride, shards))
 
 
-@clause("LIN-3", "LIN-4", needs=(Part.TP_OVERRIDES,))
+@clause("LIN-3", "LIN-4", needs=(Capability.TP_OVERRIDES,))
 @given(case=strategies.linears(), draw=st.data())
 def test_a_layer_that_keeps_its_whole_weight_has_nothing_to_gather(
     subject: Subject, case: LinearCase, draw: st.DataObject
@@ -192,7 +192,7 @@ def test_a_layer_that_keeps_its_whole_weight_has_nothing_to_gather(
     _check_gathered(case, outputs)
 
 
-@clause("LIN-4", needs=(Part.GROUP_LINEAR,))
+@clause("LIN-4", needs=(Capability.GROUP_LINEAR,))
 @given(case=strategies.linears())
 def test_a_gathered_output_of_the_group_layer_is_whole_or_refused(
     subject: Subject, case: LinearCase
@@ -200,7 +200,7 @@ def test_a_gathered_output_of_the_group_layer_is_whole_or_refused(
     _check_gathered(case, subject.run(case.layout, linear.gather_group_output, case))
 
 
-@clause("LIN-5", needs=(Part.TP_OVERRIDES,))
+@clause("LIN-5", needs=(Capability.TP_OVERRIDES,))
 @pytest.mark.parametrize("kind", [pytest.param(kind, id=kind.name) for kind in Impossible])
 @given(data=st.data())
 def test_an_impossible_override_is_refused_before_memory_is_allocated(
@@ -219,7 +219,7 @@ def test_an_impossible_override_is_refused_before_memory_is_allocated(
         assert refusal.nbytes == 0, f"rank {rank} refuses with {refusal}"
 
 
-@clause("LIN-6", needs=(Part.TP_OVERRIDES,))
+@clause("LIN-6", needs=(Capability.TP_OVERRIDES,))
 @given(case=strategies.linears(), order=st.permutations(range(5)).map(tuple), draw=st.data())
 def test_other_weights_are_loaded_into_the_shard_that_the_layer_has(
     subject: Subject, case: LinearCase, order: tuple[int, ...], draw: st.DataObject
@@ -244,7 +244,7 @@ def test_other_weights_are_loaded_into_the_shard_that_the_layer_has(
             )
 
 
-@clause("LIN-6", needs=(Part.TP_OVERRIDES,))
+@clause("LIN-6", needs=(Capability.TP_OVERRIDES,))
 @settings(max_examples=examples(0.7))
 @given(case=strategies.linears(), draw=st.data())
 def test_a_saved_shard_makes_a_fresh_layer_the_same(
@@ -255,7 +255,7 @@ def test_a_saved_shard_makes_a_fresh_layer_the_same(
         check.bitwise(fresh, saved, f"output of rank {rank} from its saved state")
 
 
-@clause("LIN-6", needs=(Part.GROUP_LINEAR,))
+@clause("LIN-6", needs=(Capability.GROUP_LINEAR,))
 @settings(max_examples=examples(0.7))
 @given(case=strategies.linears())
 def test_the_saved_state_of_a_group_layer_makes_a_fresh_one_the_same(

@@ -14,12 +14,12 @@ from fixtures.oracle import check
 from fixtures.programs import decode, quantization
 from fixtures.programs.decode import DecodeCase
 from fixtures.programs.quantization import AbsorbedCase
-from fixtures.subjects.api import Part, Subject
+from fixtures.subjects.subject import Capability, Subject
 from properties import pinned
 from properties.contract import clause
 
 
-@clause("MEM-1", needs=(Part.GATHER_DECODE,))
+@clause("MEM-1", needs=(Capability.GATHER_DECODE,))
 @given(case=strategies.decode_cases(dtypes=strategies.DTYPES))
 def test_off_holds_this_ranks_heads_and_nothing_else(subject: Subject, case: DecodeCase) -> None:
     dims, itemsize = case.dims, case.torch_dtype.itemsize
@@ -37,7 +37,7 @@ def test_off_holds_this_ranks_heads_and_nothing_else(subject: Subject, case: Dec
         check.bitwise(held.query_weight, case.query_shard(rank), f"query weight, rank {rank}")
 
 
-@clause("MEM-2", needs=(Part.REPLICATED_DECODE,))
+@clause("MEM-2", needs=(Capability.REPLICATED_DECODE,))
 @given(case=strategies.decode_cases(layout=strategies.layouts(min_dcp=2), dtypes=strategies.DTYPES))
 def test_on_costs_exactly_the_group_query_weight_and_the_group_W_UK_T(
     subject: Subject, case: DecodeCase
@@ -52,7 +52,7 @@ def test_on_costs_exactly_the_group_query_weight_and_the_group_W_UK_T(
         assert extra == expected, f"rank {rank} holds {extra} bytes more on, not {expected}"
 
 
-@clause("MEM-1", needs=(Part.GATHER_DECODE,))
+@clause("MEM-1", needs=(Capability.GATHER_DECODE,))
 @given(case=strategies.absorbed_cases())
 @example(case=pinned.ONE_BLOCK)
 def test_off_a_quantised_layer_holds_what_it_holds_without_dcp(
@@ -70,7 +70,7 @@ def test_off_a_quantised_layer_holds_what_it_holds_without_dcp(
         check.bitwise(off.W_UV, other.W_UV, f"W_UV of rank {rank}")
 
 
-@clause("MEM-2", "DEC-3", needs=(Part.REPLICATED_DECODE,))
+@clause("MEM-2", "DEC-3", needs=(Capability.REPLICATED_DECODE,))
 @given(case=strategies.absorbed_cases(min_dcp=2))
 @example(case=pinned.ONE_BLOCK)
 def test_on_a_quantised_kv_b_proj_costs_the_group_W_UK_T_alone(
@@ -99,7 +99,7 @@ def test_on_a_quantised_kv_b_proj_costs_the_group_W_UK_T_alone(
         )
 
 
-@clause("DEC-8", needs=(Part.REPLICATED_DECODE,))
+@clause("DEC-8", needs=(Capability.REPLICATED_DECODE,))
 @given(case=strategies.absorbed_cases(min_dcp=2), replicated=st.booleans())
 @example(case=pinned.ONE_BLOCK, replicated=True)
 def test_derived_weights_of_a_quantised_kv_b_proj_stay_in_place_and_follow_it(

@@ -14,7 +14,7 @@ from fixtures.oracle.bounds import Bounded
 from fixtures.programs import backend, merge
 from fixtures.programs.decode import DecodeCase
 from fixtures.programs.merge import LN_2, EmptyShard, MergeCase
-from fixtures.subjects.api import Part, Subject
+from fixtures.subjects.subject import Capability, Subject
 from properties import pinned
 from properties.contract import clause
 
@@ -24,7 +24,7 @@ Merged = list[tuple[torch.Tensor, torch.Tensor]]
 
 def _understood(subject: Subject, case: MergeCase) -> MergeCase:
     """``case``, its empty shards marked in a way that the subject knows."""
-    if case.empty is EmptyShard.MASKED and Part.EMPTY_SHARD_MASK in subject.lacks:
+    if case.empty is EmptyShard.MASKED and Capability.EMPTY_SHARD_MASK in subject.lacks:
         return dataclasses.replace(case, empty=EmptyShard.MINUS_INF)
     return case
 
@@ -38,7 +38,7 @@ def _check_merge(
     return results
 
 
-@clause("MRG-1", needs=(Part.MERGE,))
+@clause("MRG-1", needs=(Capability.MERGE,))
 @given(case=strategies.merge_cases(min_keys=1), transport=strategies.merge_transports())
 def test_any_partition_of_the_keys_merges_to_attention_over_all(
     subject: Subject, case: MergeCase, transport: str
@@ -46,7 +46,7 @@ def test_any_partition_of_the_keys_merges_to_attention_over_all(
     _check_merge(subject, case, transport, case.expected())
 
 
-@clause("MRG-1", needs=(Part.MERGE,))
+@clause("MRG-1", needs=(Capability.MERGE,))
 @given(case=strategies.merge_cases(min_keys=1), transport=strategies.merge_transports())
 def test_the_output_is_the_same_where_its_lse_is_not_asked_for(
     subject: Subject, case: MergeCase, transport: str
@@ -57,7 +57,7 @@ def test_the_output_is_the_same_where_its_lse_is_not_asked_for(
         check.bitwise(out, expected, f"output merged by {transport} on rank {rank}, without LSE")
 
 
-@clause("MRG-1", needs=(Part.MERGE,))
+@clause("MRG-1", needs=(Capability.MERGE,))
 @given(
     case=strategies.merge_cases(min_keys=1, strided=True), transport=strategies.merge_transports()
 )
@@ -67,7 +67,7 @@ def test_partials_inside_larger_tensors_merge_like_their_copies(
     _check_merge(subject, case, transport, case.expected())
 
 
-@clause("MRG-2", needs=(Part.MERGE,))
+@clause("MRG-2", needs=(Capability.MERGE,))
 @given(case=strategies.merge_cases(), transport=strategies.merge_transports())
 @example(case=pinned.UNEVEN_SHARDS, transport="ag_rs")
 @example(case=pinned.UNEVEN_SHARDS, transport="a2a")
@@ -84,7 +84,7 @@ def test_an_lse_to_base_2_merges_as_one_to_base_e(
         check.bounded(merged[1], in_base_2, f"LSE {where}")
 
 
-@clause("MRG-2", "MRG-5", needs=(Part.GATHER_DECODE,))
+@clause("MRG-2", "MRG-5", needs=(Capability.GATHER_DECODE,))
 @given(
     case=strategies.decode_cases(layout=REPLICABLE, dtypes=strategies.DTYPES, transports=("ag_rs",))
 )
@@ -100,7 +100,7 @@ def test_a_backend_returns_a_float32_lse_to_the_base_it_declares(
         check.bounded(partial.out, expected.out, f"output {where}")
 
 
-@clause("MRG-3", needs=(Part.MERGE,))
+@clause("MRG-3", needs=(Capability.MERGE,))
 @given(
     case=strategies.merge_cases(empties=tuple(EmptyShard)),
     transport=strategies.merge_transports(),
@@ -125,7 +125,7 @@ def test_a_rank_without_keys_contributes_nothing(
         check.bitwise(lse[last], minus_inf, f"LSE without any keys on rank {rank}")
 
 
-@clause("MRG-4", needs=(Part.MERGE,))
+@clause("MRG-4", needs=(Capability.MERGE,))
 @given(case=strategies.merge_cases(empties=tuple(EmptyShard)))
 def test_every_transport_leaves_each_rank_its_own_heads(subject: Subject, case: MergeCase) -> None:
     expected = case.expected()
@@ -141,7 +141,7 @@ def test_every_transport_leaves_each_rank_its_own_heads(subject: Subject, case: 
             check.agree(other, reference, expected[0][:, heads], f"{name} and ag_rs on rank {rank}")
 
 
-@clause("MRG-5", needs=(Part.MERGE,))
+@clause("MRG-5", needs=(Capability.MERGE,))
 @given(
     case=strategies.merge_cases(
         score_scales=(1.0, 1e2, 1e4, 1e30),
@@ -161,7 +161,7 @@ def _reordered(draw: st.DrawFn) -> tuple[MergeCase, tuple[int, ...]]:
     return case, tuple(draw(st.permutations(range(case.layout.dcp))))
 
 
-@clause("MRG-6", needs=(Part.MERGE,))
+@clause("MRG-6", needs=(Capability.MERGE,))
 @given(reordered=_reordered(), transport=strategies.merge_transports())
 def test_the_order_of_the_ranks_changes_nothing(
     subject: Subject, reordered: tuple[MergeCase, tuple[int, ...]], transport: str
@@ -179,7 +179,7 @@ def test_the_order_of_the_ranks_changes_nothing(
         check.agree(one[0], other[0], expected[0][:, heads], f"reordered ranks, rank {rank}")
 
 
-@clause("MRG-6", needs=(Part.MERGE,))
+@clause("MRG-6", needs=(Capability.MERGE,))
 @given(case=strategies.merge_cases(empties=tuple(EmptyShard)))
 def test_every_rank_agrees_on_the_merged_lse(subject: Subject, case: MergeCase) -> None:
     case = _understood(subject, case)

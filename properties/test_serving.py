@@ -26,7 +26,7 @@ from fixtures.oracle.ledger import check_lacks
 from fixtures.programs import serving
 from fixtures.programs.decode import DecodeCase
 from fixtures.programs.serving import Served, ServedStep
-from fixtures.subjects.api import Part, Subject
+from fixtures.subjects.subject import Capability, Subject
 from fixtures.worlds.api import Collective
 from gate.profiles import examples
 from properties.contract import clause
@@ -306,7 +306,7 @@ run_once = get_state_machine_test(Serving, settings=LIMITS).hypothesis.inner_tes
 
 @clause(
     "DEC-1", "DEC-2", "DEC-5", "DEC-6", "DEC-7", "DEC-8", "KVS-1", "COM-1", "COM-2",
-    needs=(Part.REPLICATED_DECODE, Part.PREFILL, Part.MULTI_TOKEN_DECODE),
+    needs=(Capability.REPLICATED_DECODE, Capability.PREFILL, Capability.MULTI_TOKEN_DECODE),
 )  # fmt: skip
 @LIMITS
 @given(run=st.data())

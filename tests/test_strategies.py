@@ -123,12 +123,6 @@ ENGINES: dict[str, Callable[[EngineCase], bool]] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _every_layout(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run that --layout confines still tests the strategies as they are."""
-    monkeypatch.setattr("fixtures.strategies.confinement._only", None)
-
-
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_layouts_reach(name: str) -> None:
     find(strategies.layouts(interleaves=strategies.INTERLEAVES), LAYOUTS[name], settings=REACH)

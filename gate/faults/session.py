@@ -28,7 +28,7 @@ import torch
 from _pytest.runner import runtestprotocol
 from hypothesis import Phase
 
-from fixtures.subjects.api import Subject
+from fixtures.subjects.subject import Subject
 from fixtures.worlds.lifeline import die_with
 from fixtures.worlds.pool import Worlds
 from gate import plugin as gate

@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Sequence
 from typing import Any
 
-from fixtures.subjects.api import WorldSource
+from fixtures.subjects.subject import WorldSource
 from fixtures.worlds.api import P, Program, Rank, T, World
 from gate.faults.seeding import EditedFunction, seed_loaded
 

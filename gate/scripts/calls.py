@@ -13,7 +13,7 @@ import pytest
 from hypothesis import is_hypothesis_test
 
 from fixtures.model.layout import Layout
-from fixtures.subjects.api import Subject
+from fixtures.subjects.subject import Subject
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from fixtures.subjects.api import Subject
+from fixtures.subjects.subject import Subject
 from gate.command import ROOT, run_with, seen_from
 from gate.scripts.calls import Call
 from gate.scripts.families import NoScriptError

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.subjects.api import Subject
+from fixtures.subjects.subject import Subject
 from gate.scripts.calls import recorded
 from gate.scripts.files import write
 from properties.contract import MARK

@@ -6,7 +6,7 @@ import functools
 
 import jinja2
 
-from fixtures.subjects.api import Subject
+from fixtures.subjects.subject import Subject
 from gate.scripts.calls import Call
 from gate.scripts.families import NoScriptError, context_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fixtures.programs import census
-from fixtures.subjects.api import QueryProjections
+from fixtures.subjects.rank import QueryProjections
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,7 @@ from fixtures.model.numbers import Data, Magnitude
 from fixtures.programs import decode, merge
 from fixtures.programs.decode import DecodeCase
 from fixtures.subjects import registry
-from fixtures.subjects.api import Part, Subject
-from fixtures.subjects.errors import SubjectError
+from fixtures.subjects.subject import Capability, Subject, SubjectError
 from fixtures.subjects.vllm import subject as vllm
 from tests.subjects import vllm_programs
 
@@ -77,13 +76,13 @@ OLDEST = Version("0.26.0")
 
 def test_older_releases_lack_what_came_later_alone() -> None:
     always = {
-        Part.LOCAL_PREFILL_PROJECTION,
-        Part.GROUP_ADAPTERS,
-        Part.SMALL_WORKSPACE_REFUSED,
-        Part.COMPILED_LAYER,
+        Capability.LOCAL_PREFILL_PROJECTION,
+        Capability.GROUP_ADAPTERS,
+        Capability.SMALL_WORKSPACE_REFUSED,
+        Capability.COMPILED_LAYER,
     }
-    before_29 = {Part.PREFILL, Part.CONFIG_FIELD, Part.ENGINE}
-    before_28 = before_29 | {Part.ADAPTERS, Part.EMPTY_SHARD_MASK}
+    before_29 = {Capability.PREFILL, Capability.CONFIG_FIELD, Capability.ENGINE}
+    before_28 = before_29 | {Capability.ADAPTERS, Capability.EMPTY_SHARD_MASK}
     for version, lacking in (
         ("0.32.0", set()),
         ("0.29.0", set()),
@@ -92,11 +91,11 @@ def test_older_releases_lack_what_came_later_alone() -> None:
     ):
         assert set(vllm.lacking_parts(Version(version))) == always | lacking
     assert set(vllm.lacking_parts(OLDEST)) == always | before_28 | {
-        Part.TP_OVERRIDES,
-        Part.GROUP_LINEAR,
-        Part.REPLICATED_DECODE,
-        Part.ATTENTION_OPERATOR,
-        Part.SWITCH,
+        Capability.TP_OVERRIDES,
+        Capability.GROUP_LINEAR,
+        Capability.REPLICATED_DECODE,
+        Capability.ATTENTION_OPERATOR,
+        Capability.SWITCH,
     }
 
 

@@ -11,7 +11,7 @@ import torch
 
 from fixtures.model.dims import Batch, MLADims, Request
 from fixtures.model.options import Switch
-from fixtures.subjects.api import RankSubject
+from fixtures.subjects.rank import RankSubject
 
 
 @dataclass(frozen=True)

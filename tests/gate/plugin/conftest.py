@@ -15,13 +15,13 @@ import pytest
 ROOT = Path(__file__).parents[3]
 
 SUBJECT = """
-from fixtures.subjects.api import Part, Subject
-from fixtures.subjects.errors import SubjectError
+from fixtures.subjects.subject import Capability, Subject
+from fixtures.subjects.subject import SubjectError
 
 def load(worlds, device="cpu"):
     return Subject(
         name="nothing", version="1.0+cpu", adapter=("nothing", "Nothing"), worlds=worlds,
-        lacks={Part.MERGE: "nothing 1.0 merges nothing"},
+        lacks={Capability.MERGE: "nothing 1.0 merges nothing"},
     )
 """
 

@@ -12,7 +12,7 @@ PROPERTIES = """
 import pytest
 from hypothesis import Phase, assume, given, settings, strategies as st
 from properties.contract import clause
-from fixtures.subjects.api import Part
+from fixtures.subjects.subject import Capability
 from fixtures.worlds.errors import RankDied
 
 @clause("LIN-1")
@@ -30,12 +30,12 @@ def test_passes_on_two_clauses(number):
 def test_is_one_example():
     pass
 
-@clause("MRG-1", needs=[Part.MERGE])
+@clause("MRG-1", needs=[Capability.MERGE])
 @given(number=st.integers())
 def test_needs_what_is_lacking(subject, number):
     raise AssertionError("must not run")
 
-@clause("LIN-2", needs=[Part.MERGE])
+@clause("LIN-2", needs=[Capability.MERGE])
 def test_is_the_part_of_a_clause_that_is_lacking():
     raise AssertionError("must not run")
 
@@ -173,7 +173,7 @@ def test_the_machine_that_serves_is_told_in_steps_and_repeated_like_any_other(ga
     gate.write(
         "test_properties.py",
         "from properties.test_serving import test_serving\n"
-        "from fixtures.subjects.api import Subject\n"
+        "from fixtures.subjects.subject import Subject\n"
         "from fixtures.programs import serving\n"
         "def run(subject, layout, program, *args):\n"
         "    assert program is serving.start, 'serves nothing'\n"

@@ -22,7 +22,7 @@ from fixtures.programs import decode, linear, merge
 from fixtures.programs.decode import DecodeCase
 from fixtures.programs.linear import LinearCase
 from fixtures.programs.merge import EmptyShard, MergeCase
-from fixtures.subjects.api import Subject
+from fixtures.subjects.subject import Subject
 from gate.scripts.calls import Call, recorded
 from gate.scripts.files import scripts_in, write
 from gate.scripts.numbers import expression
