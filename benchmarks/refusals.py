@@ -71,19 +71,19 @@ def refusals(subject: Subject) -> Mapping[str, Callable[[], list[bool]]]:
         start = StartUp(LAYOUT, DIMS, True, REFUSED[obstacle])
         assert obstacles(start) == {obstacle}
         started = subject.run(LAYOUT, startup.start, start)
-        return [one.refusal is not None for one in started]
+        return [rank.refusal is not None for rank in started]
 
     def override(pair: tuple[int, int | None]) -> list[bool]:
-        said = subject.run(LAYOUT, linear.build_impossible, LINEAR, *pair)
-        return [one is not None for one in said]
+        by_rank = subject.run(LAYOUT, linear.build_impossible, LINEAR, *pair)
+        return [refusal is not None for refusal in by_rank]
 
     def adapter(kind: Misfit) -> list[bool]:
         case = MisfitCase(AdapterCase(LINEAR, (2,), Returns()), kind, *MISFITS[kind])
         tried = subject.run(LAYOUT, adapters.misfit, case, True)
-        return [one.refusal is not None for one in tried]
+        return [rank.refusal is not None for rank in tried]
 
     return (
-        {str(one): partial(start_up, one) for one in REFUSED}
+        {str(obstacle): partial(start_up, obstacle) for obstacle in REFUSED}
         | {f"override of {what}": partial(override, pair) for what, pair in OVERRIDES.items()}
         | {f"adapter: {kind}": partial(adapter, kind) for kind in MISFITS}
     )
@@ -94,8 +94,8 @@ def slowest(ask: Callable[[], list[bool]], repeat: int) -> tuple[float, int]:
     longest, refused = 0.0, 0
     for _ in range(repeat):
         before = time.perf_counter()
-        said = ask()
-        longest, refused = max(longest, time.perf_counter() - before), sum(said)
+        by_rank = ask()
+        longest, refused = max(longest, time.perf_counter() - before), sum(by_rank)
     return longest, refused
 
 
@@ -112,7 +112,7 @@ def main() -> None:
         times = {what: slowest(ask, args.repeat) for what, ask in refusals(subject).items()}
     finally:
         worlds.close()
-    for what, (seconds, refused) in sorted(times.items(), key=lambda one: one[1]):
+    for what, (seconds, refused) in sorted(times.items(), key=lambda entry: entry[1]):
         print(f"{seconds:.3f} s, {refused} of {LAYOUT.tp} ranks refuse: {what}")
 
 

@@ -152,8 +152,8 @@ def cycle(imported: Imports) -> list[str]:
     try:
         TopologicalSorter(ours).prepare()
     except CycleError as error:
-        found: list[str] = error.args[1]
-        return found
+        modules: list[str] = error.args[1]
+        return modules
     return []
 
 
@@ -223,8 +223,8 @@ def test_ranks_load_neither_hypothesis_nor_what_is_expected() -> None:
 )
 def test_a_stranger_in_a_room_is_found(module: str, line: str) -> None:
     seeded = {**sources(), module: f"{sources()[module]}\n{line}\n"}
-    (found,) = strangers(imports(seeded), room_of(module))
-    assert found.startswith(f"{module} imports ")
+    (stranger,) = strangers(imports(seeded), room_of(module))
+    assert stranger.startswith(f"{module} imports ")
 
 
 @pytest.mark.parametrize("module", ["fixtures.model.dims", "impl.linear", "properties.contract"])

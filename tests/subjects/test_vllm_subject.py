@@ -112,15 +112,15 @@ def test_importing_the_rank_side_prints_nothing() -> None:
 @installed
 def test_classes_and_groups_are_vllms_own(subject: Subject) -> None:
     layout = Layout(tp=4, dcp=2)
-    for rank, found in enumerate(subject.run(layout, vllm_programs.origins)):
-        assert found.classes == (
+    for rank, origins in enumerate(subject.run(layout, vllm_programs.origins)):
+        assert origins.classes == (
             "vllm.model_executor.layers.linear.ColumnParallelLinear",
             "vllm.model_executor.layers.linear.DCPGroupColumnParallelLinear",
             "vllm.distributed.parallel_state.GroupCoordinator",
             "vllm.model_executor.layers.attention.mla_attention.MLAAttention",
             "vllm.model_executor.layers.attention.mla_attention.MLACommonMetadata",
         )
-        assert found.group == layout.dcp_group_of(rank)
+        assert origins.group == layout.dcp_group_of(rank)
 
 
 @installed
@@ -134,8 +134,8 @@ def test_what_a_class_says_while_it_is_built_is_heard_each_time(subject: Subject
 def test_each_program_finds_the_groups_of_its_layout(subject: Subject) -> None:
     for dcp in (1, 4, 2, 4, 1):
         layout = Layout(tp=4, dcp=dcp)
-        found = subject.run(layout, vllm_programs.group_ranks)
-        assert found == [layout.dcp_group_of(rank) for rank in range(4)]
+        groups = subject.run(layout, vllm_programs.group_ranks)
+        assert groups == [layout.dcp_group_of(rank) for rank in range(4)]
 
 
 def _case(layout: Layout, batch: Batch, dtype: str = "float32") -> DecodeCase:
