@@ -153,7 +153,8 @@ def test_every_transport_leaves_each_rank_its_own_heads(subject: Subject, case: 
 def test_scores_of_any_magnitude_keep_their_dominant_terms(
     subject: Subject, case: MergeCase, transport: str
 ) -> None:
-    _check_merge(subject, case, transport, oracle.merged(case))
+    expected = oracle.merged(case)
+    _check_merge(subject, case, transport, expected)
 
 
 @clause("MRG-6", needs=(Capability.MERGE,))
