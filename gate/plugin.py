@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from packaging.version import Version
 
 from fixtures.model.layout import parse_layout
 from fixtures.model.selection import Selection
@@ -16,7 +17,7 @@ from fixtures.worlds.gpus import visible_gpus
 from fixtures.worlds.launched import launched_size
 from fixtures.worlds.lifeline import die_with
 from fixtures.worlds.pool import Worlds
-from gate import known, profiles, run_settings, table
+from gate import known_list, profiles, run_settings, table
 from gate.arguments import positive
 from gate.command import run_with
 from gate.judgement import Judgement
@@ -62,11 +63,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--verdicts", type=Path, metavar="FILE", help="write the verdict as JSON to FILE"
     )
     group.addoption(
-        "--known-lists",
+        "--known-list",
         type=Path,
-        metavar="DIR",
-        default=Path(__file__).parents[1] / "properties" / "known",
-        help="folder of <subject>-<version>.toml (default: properties/known)",
+        metavar="FILE",
+        default=Path(__file__).parents[1] / "properties" / "known.toml",
+        help="known failures of every subject and version (default: properties/known.toml)",
     )
     group.addoption(
         "--shares",
@@ -85,27 +86,26 @@ def pytest_configure(config: pytest.Config) -> None:
     """Load the subject and its known list; whatever is wrong with them ends the run here."""
     config.addinivalue_line("markers", "clause(*ids, needs): clauses that the test checks")
     profile = config.getoption("--hypothesis-profile") or profiles.DEFAULT
-    verdicts, known_lists = config.getoption("verdicts"), config.getoption("known_lists")
+    verdicts = config.getoption("verdicts")
     name = config.getoption("subject")
     device, layout = config.getoption("device"), config.getoption("layout")
     try:
         profiles.load(profile)
         if verdicts is not None and verdicts.is_dir():
             raise ValueError(f"--verdicts {verdicts} is a folder: name a file to be written")
-        if not known_lists.is_dir():
-            raise ValueError(
-                f"--known-lists {known_lists} is no folder: name one of files such as "
-                f"vllm-0.32.0.toml"
-            )
         world = registry.world_kind(name, config.getoption("world"))
         subject, worlds = registry.load(name, world, device)
         selection = _selection(world, device, layout)
         if selection.reason:
             profiles.search_all_for_a_case(profile)
         subject.selection = selection
-        known_list = known.path_of(known_lists, subject.name, subject.version)
-        entries = known.load(known_list, subject.version)
-    except (SubjectError, known.KnownListError, ValueError) as error:
+        listed = known_list.load(config.getoption("known_list"), registry.SUBJECTS)
+        entries = [
+            entry
+            for entry in listed.get(subject.name, ())
+            if entry.applies_to(Version(subject.version))
+        ]
+    except (SubjectError, known_list.KnownListError, ValueError) as error:
         raise pytest.UsageError(str(error)) from error
     config.stash[_SUBJECT] = subject, worlds
     options = ["--subject", name, "--world", world, "--hypothesis-profile", profile]
@@ -129,7 +129,7 @@ def pytest_configure(config: pytest.Config) -> None:
             workers=len(config.getoption("tx", None) or ()) or 1,
             seed=config.getoption("--hypothesis-seed"),
             layout=layout,
-            known_list=known_list,
+            known_failures=len(entries),
         ),
         entries=entries,
         whole=_is_whole(config),

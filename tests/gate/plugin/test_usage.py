@@ -25,7 +25,7 @@ PASSES = (
         ("nothing", ("--hypothesis-profile", "week"), "choose dev, ci, nightly"),
         ("nothing", ("--shares", "0"), "--shares: '0' must be a whole number, 1 or more"),
         ("nothing", ("--verdicts", "."), "--verdicts . is a folder"),
-        ("nothing", ("--known-lists", "nowhere"), "--known-lists nowhere is no folder"),
+        ("nothing", ("--known-list", "nowhere"), "nowhere: cannot be read: No such file"),
     ],
 )
 def test_a_wrong_question_is_answered_in_a_sentence(
