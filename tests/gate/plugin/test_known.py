@@ -168,6 +168,14 @@ def test_every_entry_links_a_script(vllm: Sequence[Entry]) -> None:
     assert linked <= scripts
 
 
+def test_every_entry_speaks_of_a_property(vllm: Sequence[Entry]) -> None:
+    """A run complains of an entry without one, but of those of its own version alone."""
+    for entry in vllm:
+        if entry.test:
+            path, _, name = entry.test.partition("::")
+            assert f"def {name.partition('[')[0]}(" in (ROOT / path).read_text("utf-8"), entry.test
+
+
 def test_no_version_has_an_entry_twice(vllm: Sequence[Entry]) -> None:
     for version in {entry.since for entry in vllm}:
         entries = [(e.target, e.match) for e in vllm if e.applies_to(version)]
