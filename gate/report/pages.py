@@ -61,7 +61,7 @@ def write(folder: Path, runs: Sequence[Run], waiting: Sequence[str] = ()) -> Non
         "not_applicable": reasons.not_applicable(runs),
         "steps": steps(runs, known),
         "waiting": waiting,
-        "incomplete": [run.title for run in runs if not run.complete],
+        "incomplete": [run.title for run in runs if not (run.complete or run.error)],
         "settings": _settings(runs),
         "grid": _grid(generated.pop("tp x dcp", {})),
         "bars": generated,
