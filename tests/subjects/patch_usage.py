@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Generator, Iterable
@@ -55,7 +56,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     # Workers and ranks take it over.
-    os.environ.setdefault(NOTES, tempfile.mkdtemp(prefix="patches-used-"))
+    if NOTES not in os.environ:
+        os.environ[NOTES] = tempfile.mkdtemp(prefix="patches-used-")
+        config.add_cleanup(lambda: shutil.rmtree(os.environ.pop(NOTES)))
 
 
 @pytest.hookimpl(wrapper=True)
