@@ -12,15 +12,17 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 
+from fixtures.cases.adapters import AdapterCase, Misfit, MisfitCase
+from fixtures.cases.linear import LinearCase, Returns
+from fixtures.cases.startup import Obstacle, StartUp
 from fixtures.model.adapter import MAX_LORA_RANK
 from fixtures.model.dims import MLADims
 from fixtures.model.layout import Layout
 from fixtures.model.numbers import Data
-from fixtures.model.options import Obstacle, Options, StartUp, Switch, obstacles
+from fixtures.model.options import Options, Switch
 from fixtures.model.quantization import Quantization, Scheme
-from fixtures.programs import guards, linear, lora
-from fixtures.programs.linear import LinearCase, Returns
-from fixtures.programs.lora import AdapterCase, MisfitCase
+from fixtures.oracle.startup import obstacles
+from fixtures.programs import adapters, linear, startup
 from fixtures.subjects import registry
 from fixtures.subjects.subject import Subject
 from gate.arguments import positive
@@ -55,9 +57,9 @@ OVERRIDES = {
     "a rank alone": (0, None),
 }
 MISFITS = {
-    "its rank": ((MAX_LORA_RANK + 1, 24), (80, MAX_LORA_RANK + 1)),
-    "its columns": ((2, 23), (80, 2)),
-    "its rows": ((2, 24), (20, 2)),
+    Misfit.RANK: ((MAX_LORA_RANK + 1, 24), (80, MAX_LORA_RANK + 1)),
+    Misfit.INPUT: ((2, 23), (80, 2)),
+    Misfit.OUTPUT: ((2, 24), (20, 2)),
 }
 LINEAR = LinearCase(LAYOUT, 24, 10, 8, False, "float32", 3, Data(0))
 
@@ -68,22 +70,22 @@ def refusals(subject: Subject) -> Mapping[str, Callable[[], list[bool]]]:
     def start_up(obstacle: Obstacle) -> list[bool]:
         start = StartUp(LAYOUT, DIMS, True, REFUSED[obstacle])
         assert obstacles(start) == {obstacle}
-        started = subject.run(LAYOUT, guards.start, start)
-        return [one.refusal is not None for one in started]
+        started = subject.run(LAYOUT, startup.start, start)
+        return [rank.refusal is not None for rank in started]
 
     def override(pair: tuple[int, int | None]) -> list[bool]:
-        said = subject.run(LAYOUT, linear.build_impossible, LINEAR, *pair)
-        return [one is not None for one in said]
+        by_rank = subject.run(LAYOUT, linear.build_impossible, LINEAR, *pair)
+        return [refusal is not None for refusal in by_rank]
 
-    def adapter(shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> list[bool]:
-        fitting = AdapterCase(LINEAR, (2,), Returns())
-        tried = subject.run(LAYOUT, lora.misfit, MisfitCase(fitting, *shapes, ()), True)
-        return [one.refusal is not None for one in tried]
+    def adapter(kind: Misfit) -> list[bool]:
+        case = MisfitCase(AdapterCase(LINEAR, (2,), Returns()), kind, *MISFITS[kind])
+        tried = subject.run(LAYOUT, adapters.misfit, case, True)
+        return [rank.refusal is not None for rank in tried]
 
     return (
-        {str(one): partial(start_up, one) for one in REFUSED}
+        {str(obstacle): partial(start_up, obstacle) for obstacle in REFUSED}
         | {f"override of {what}": partial(override, pair) for what, pair in OVERRIDES.items()}
-        | {f"adapter unfit by {what}": partial(adapter, one) for what, one in MISFITS.items()}
+        | {f"adapter: {kind}": partial(adapter, kind) for kind in MISFITS}
     )
 
 
@@ -92,8 +94,8 @@ def slowest(ask: Callable[[], list[bool]], repeat: int) -> tuple[float, int]:
     longest, refused = 0.0, 0
     for _ in range(repeat):
         before = time.perf_counter()
-        said = ask()
-        longest, refused = max(longest, time.perf_counter() - before), sum(said)
+        by_rank = ask()
+        longest, refused = max(longest, time.perf_counter() - before), sum(by_rank)
     return longest, refused
 
 
@@ -106,11 +108,11 @@ def main() -> None:
     try:
         # Whatever is started and imported once is none of a refusal's time.
         plain = StartUp(LAYOUT, DIMS, True, Options(ON))
-        subject.run(LAYOUT, guards.start, plain)
+        subject.run(LAYOUT, startup.start, plain)
         times = {what: slowest(ask, args.repeat) for what, ask in refusals(subject).items()}
     finally:
         worlds.close()
-    for what, (seconds, refused) in sorted(times.items(), key=lambda one: one[1]):
+    for what, (seconds, refused) in sorted(times.items(), key=lambda entry: entry[1]):
         print(f"{seconds:.3f} s, {refused} of {LAYOUT.tp} ranks refuse: {what}")
 
 

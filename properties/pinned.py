@@ -1,17 +1,29 @@
-"""Inputs that once broke somebody's implementation, as reported in public; see docs/faults.md."""
+"""Inputs that once broke somebody's implementation, as reported in public; see docs/faults.md.
+
+What Hypothesis prints of an example can be pasted here: each name in it is imported.
+"""
+# ruff: noqa: F401
 
 from __future__ import annotations
 
+from fixtures.cases.absorbed import AbsorbedCase
+from fixtures.cases.adapters import AdapterCase, Misfit, MisfitCase
+from fixtures.cases.census import CensusCase, ChoiceCase
+from fixtures.cases.decode import DecodeCase, Fp8Cache
+from fixtures.cases.engine import EngineCase, TokenCounts
+from fixtures.cases.linear import LinearCase, Returns
+from fixtures.cases.merge import EmptyShard, MergeCase
+from fixtures.cases.module import ModuleCase
+from fixtures.cases.overrides import GatherCase, Impossible, ImpossibleOverride, OverrideCase
+from fixtures.cases.startup import StartUp
+from fixtures.cases.storage import SlotsCase
 from fixtures.model.deepseek import Model
 from fixtures.model.dims import Batch, MLADims, Request
 from fixtures.model.engine import Runner, Serving
 from fixtures.model.layout import Layout
-from fixtures.model.numbers import Data
+from fixtures.model.numbers import Data, Pattern
+from fixtures.model.options import Options, Switch
 from fixtures.model.quantization import Quantization, Scheme
-from fixtures.programs.decode import DecodeCase
-from fixtures.programs.engine import EngineCase, Lengths
-from fixtures.programs.merge import EmptyShard, MergeCase
-from fixtures.programs.quantization import AbsorbedCase
 
 
 def _step(layout: Layout, batch: Batch, *, block_size: int = 1, rows: int = 1024) -> DecodeCase:
@@ -71,7 +83,7 @@ ONE_BLOCK = AbsorbedCase(
 def _engine(
     layout: Layout,
     num_blocks: int,
-    rounds: tuple[tuple[Lengths, ...], ...],
+    rounds: tuple[tuple[TokenCounts, ...], ...],
     transport: str,
     otherwise: bool,
 ) -> EngineCase:
@@ -98,13 +110,17 @@ def _engine(
 
 # Three requests of 16 to 19 tokens take five blocks each, where there are nine for all.
 PREEMPTED = _engine(
-    Layout(4, 2), 10, ((Lengths(0, 6, 12), Lengths(0, 7, 9), Lengths(0, 7, 12)),), "ag_rs", True
+    Layout(4, 2),
+    10,
+    ((TokenCounts(0, 6, 12), TokenCounts(0, 7, 9), TokenCounts(0, 7, 12)),),
+    "ag_rs",
+    True,
 )
 # A second round shares ten tokens with the first: two blocks, and two tokens of a third.
 PREFIX_REUSED = _engine(
     Layout(2, 2, 2),
     64,
-    ((Lengths(10, 3, 12),), (Lengths(10, 5, 12), Lengths(9, 2, 7))),
+    ((TokenCounts(10, 3, 12),), (TokenCounts(10, 5, 12), TokenCounts(9, 2, 7))),
     "a2a",
     False,
 )

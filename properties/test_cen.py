@@ -2,93 +2,76 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings
 
-from fixtures import strategies
-from fixtures.model.dims import MLADims
-from fixtures.model.layout import Layout
+from fixtures.cases import census as cases
+from fixtures.cases.census import CensusCase, ChoiceCase
 from fixtures.model.options import SWITCHES, Switch
+from fixtures.oracle.census import speaks
 from fixtures.programs import census
-from fixtures.subjects.rank import QueryProjections
+from fixtures.strategies.census import census_cases, choice_cases
+from fixtures.subjects.rank import LAYER, QueryProjections
 from fixtures.subjects.subject import Capability, Subject
 from gate.profiles import examples
 from properties.contract import clause
 
-# Two ranks: each imports every model.
-PAIRS = strategies.layouts(tp_sizes=(2,), min_dcp=2)
-# One for each place that may decide.
-ON = (Switch("1"), Switch(config_field=True), Switch(model_default=True))
-OFF = (
-    Switch("0", config_field=True),
-    Switch("0", model_default=True),
-    Switch(config_field=False, model_default=True),
-    Switch(config_field=False),
-    Switch(),
-)
+
+def _has_place_for(subject: Subject, switch: Switch) -> bool:
+    """True if the subject can be switched there: the configuration is a place that some lack."""
+    return Capability.CONFIG_FIELD not in subject.lacks or switch == Switch(switch.env)
 
 
-@st.composite
-def layers(draw: st.DrawFn) -> tuple[Layout, MLADims]:
-    layout = draw(strategies.layouts(interleaves=strategies.INTERLEAVES))
-    return layout, draw(strategies.mla_dims(layout.tp))
-
-
-def _known(subject: Subject, switches: tuple[Switch, ...]) -> tuple[Switch, ...]:
-    """Those that the subject has a place for."""
-    if Capability.CONFIG_FIELD not in subject.lacks:
-        return switches
-    return tuple(one for one in switches if one == Switch(one.env))
-
-
-def _take(subject: Subject, layout: Layout, switch: Switch) -> list[dict[str, QueryProjections]]:
-    dims = MLADims(2 * layout.tp, 4, 4, 8, 4, 8)
-    by_rank = subject.run(layout, census.take, dims, switch)
-    for rank, taken in enumerate(by_rank):
-        assert taken, f"rank {rank} knows no attention class"
-        unseen = [f"{name} ({one.problem})" for name, one in taken.items() if one.problem]
+def _take(subject: Subject, case: CensusCase) -> list[dict[str, QueryProjections]]:
+    """What every attention class made, by its name and by rank."""
+    assume(_has_place_for(subject, case.switch))
+    by_rank = subject.run(case.layout, census.take, case)
+    for rank, classes in enumerate(by_rank):
+        assert classes, f"rank {rank} knows no attention class"
+        unseen = [f"{name} ({made.problem})" for name, made in classes.items() if made.problem]
         assert not unseen, f"rank {rank} cannot tell, as it cannot build {', '.join(unseen)}"
     return by_rank
 
 
 @clause("CEN-1", needs=(Capability.SWITCH,))
-@given(layout=PAIRS, data=st.data())
+@given(case=census_cases(cases.ON))
 def test_every_attention_class_replicates_where_the_switch_is_on(
-    subject: Subject, layout: Layout, data: st.DataObject
+    subject: Subject, case: CensusCase
 ) -> None:
-    switch = data.draw(st.sampled_from(_known(subject, ON)), label="switch")
-    by_rank = _take(subject, layout, switch)
+    by_rank = _take(subject, case)
     # A warning about every rank is logged by one of them.
-    said = {name for taken in by_rank for name, one in taken.items() if census.speaks(name, one)}
-    for rank, taken in enumerate(by_rank):
-        plain = {name for name, one in taken.items() if set(one.group_sizes) != {layout.dcp}}
-        ignoring = sorted(plain - said)
+    warned = {
+        name
+        for classes in by_rank
+        for name, made in classes.items()
+        if speaks(made.warnings, (name.rpartition(".")[2], LAYER))
+    }
+    for rank, classes in enumerate(by_rank):
+        plain = {
+            name for name, made in classes.items() if set(made.group_sizes) != {case.layout.dcp}
+        }
+        ignoring = sorted(plain - warned)
         assert not ignoring, (
             f"on rank {rank} the switch is on, but these ignore it: {', '.join(ignoring)}"
         )
 
 
 @clause("CEN-2", needs=(Capability.SWITCH,))
-@given(layout=PAIRS, data=st.data())
+@given(case=census_cases(cases.OFF))
 def test_no_attention_class_replicates_where_the_switch_is_off(
-    subject: Subject, layout: Layout, data: st.DataObject
+    subject: Subject, case: CensusCase
 ) -> None:
-    switch = data.draw(st.sampled_from(_known(subject, OFF)), label="switch")
-    for rank, taken in enumerate(_take(subject, layout, switch)):
-        on = sorted(name for name, one in taken.items() if set(one.group_sizes) != {1})
+    for rank, classes in enumerate(_take(subject, case)):
+        on = sorted(name for name, made in classes.items() if set(made.group_sizes) != {1})
         assert not on, f"on rank {rank} the switch is off, but these replicate: {', '.join(on)}"
 
 
 @clause("GRD-4", needs=(Capability.SWITCH,))
-@given(layout=PAIRS, data=st.data())
-def test_every_layer_of_a_model_decides_alike(
-    subject: Subject, layout: Layout, data: st.DataObject
-) -> None:
-    switch = data.draw(st.sampled_from(_known(subject, ON)), label="switch")
-    for rank, taken in enumerate(_take(subject, layout, switch)):
+@given(case=census_cases(cases.ON))
+def test_every_layer_of_a_model_decides_alike(subject: Subject, case: CensusCase) -> None:
+    for rank, classes in enumerate(_take(subject, case)):
         by_module: dict[str, set[int]] = {}
-        for name, one in taken.items():
-            by_module.setdefault(name.rpartition(".")[0], set()).update(one.group_sizes)
+        for name, made in classes.items():
+            by_module.setdefault(name.rpartition(".")[0], set()).update(made.group_sizes)
         mixed = sorted(module for module, sizes in by_module.items() if len(sizes) > 1)
         assert not mixed, (
             f"on rank {rank} some layers replicate and others do not in {', '.join(mixed)}"
@@ -97,16 +80,15 @@ def test_every_layer_of_a_model_decides_alike(
 
 @clause("CEN-1", "CEN-2", needs=(Capability.SWITCH,))
 @settings(max_examples=examples(0.5))
-@given(layer=layers(), q_lora=st.booleans())
+@given(case=choice_cases())
 def test_a_deepseek_layer_is_replicated_exactly_when_the_switch_is_on(
-    subject: Subject, layer: tuple[Layout, MLADims], q_lora: bool
+    subject: Subject, case: ChoiceCase
 ) -> None:
-    layout, dims = layer
-    heads = dims.num_heads // layout.tp
-    settings = _known(subject, SWITCHES)
-    by_rank = subject.run(layout, census.choose_each, dims, settings, q_lora)
+    layout, heads = case.layout, case.dims.num_heads // case.layout.tp
+    switches = tuple(switch for switch in SWITCHES if _has_place_for(subject, switch))
+    by_rank = subject.run(layout, census.choose_each, case, switches)
     for rank, choices in enumerate(by_rank):
-        for switch, choice in zip(settings, choices, strict=True):
+        for switch, choice in zip(switches, choices, strict=True):
             replicated = switch.on and layout.dcp > 1
             expected = census.Choice(
                 group_size=layout.dcp if replicated else 1,

@@ -6,19 +6,18 @@ import dataclasses
 
 from hypothesis import given
 
-from fixtures import strategies
+from fixtures.cases.decode import DecodeCase
 from fixtures.model.layout import Layout
-from fixtures.oracle.ledger import check_lacks
-from fixtures.programs import decode
-from fixtures.programs.decode import DecodeCase
+from fixtures.oracle.ledger import assert_equal_but_one
+from fixtures.programs import decode, derived
+from fixtures.strategies.decode import decode_cases
+from fixtures.strategies.layouts import INTERLEAVES, layouts
 from fixtures.subjects.subject import Capability, Subject
 from fixtures.worlds.api import Collective
 from properties.contract import clause
 
-REPLICABLE = strategies.layouts(min_dcp=2, interleaves=strategies.INTERLEAVES)
-
-
-BATCHES = strategies.decode_cases(
+REPLICABLE = layouts(min_dcp=2, interleaves=INTERLEAVES)
+BATCHES = decode_cases(
     layout=REPLICABLE, decodes=(1, 3), max_query_len=3, prefills=(0, 2), paddings=(0, 2)
 )
 
@@ -37,37 +36,39 @@ def test_on_issues_what_off_does_minus_the_query_all_gather(
             (case.batch.num_decode_tokens, heads, case.dims.kv_width),
             str(case.torch_dtype),
         )
-        check_lacks(paths.replicated.ledger, paths.gather.ledger, query, f"rank {rank}")
+        assert_equal_but_one(
+            paths.replicated.ledger, paths.gather.ledger, missing=query, where=f"rank {rank}"
+        )
 
 
 @clause("COM-1", needs=(Capability.REPLICATED_DECODE,))
-@given(case=strategies.decode_cases(layout=REPLICABLE))
+@given(case=decode_cases(layout=REPLICABLE))
 def test_loading_on_adds_one_all_gather_of_W_UK_T(subject: Subject, case: DecodeCase) -> None:
     dims = case.dims
-    for rank, derived in enumerate(subject.run(case.layout, decode.derived_weights, case)):
-        weight = Collective(
+    for rank, weights in enumerate(subject.run(case.layout, derived.derived_weights, case)):
+        gathered = Collective(
             "all_gather",
             case.layout.dcp_group_of(rank),
             (dims.num_heads // case.layout.tp, dims.qk_nope_head_dim, dims.kv_lora_rank),
             str(case.torch_dtype),
         )
-        off, on = derived.load_ledger_off, derived.load_ledger_on
-        assert on == [*off, weight], f"rank {rank} on issues {on}, off {off}"
+        off, on = weights.load_ledger_off, weights.load_ledger_on
+        assert on == [*off, gathered], f"rank {rank} on issues {on}, off {off}"
 
 
 @clause("COM-2", needs=(Capability.REPLICATED_DECODE, Capability.PREFILL))
 @given(case=BATCHES)
 def test_every_rank_issues_the_same_collectives(subject: Subject, case: DecodeCase) -> None:
     steps = subject.run(case.layout, decode.both_paths, case)
-    loads = subject.run(case.layout, decode.derived_weights, case)
-    for rank, (paths, derived) in enumerate(zip(steps, loads, strict=True)):
+    loads = subject.run(case.layout, derived.derived_weights, case)
+    for rank, (paths, load) in enumerate(zip(steps, loads, strict=True)):
         group = case.layout.dcp_group_of(rank)
         assert paths.replicated is not None
         for name, ledger, first in (
             ("a step off", paths.gather.ledger, steps[0].gather.ledger),
             ("a step on", paths.replicated.ledger, steps[0].replicated.ledger),  # type: ignore[union-attr]
-            ("loading off", derived.load_ledger_off, loads[0].load_ledger_off),
-            ("loading on", derived.load_ledger_on, loads[0].load_ledger_on),
+            ("loading off", load.load_ledger_off, loads[0].load_ledger_off),
+            ("loading on", load.load_ledger_on, loads[0].load_ledger_on),
         ):
             expected = [_moved(collective, case.layout, group) for collective in first]
             assert ledger == expected, (

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from hypothesis import Phase, event, given, settings
 
-from fixtures import strategies
+from fixtures.cases.engine import EngineCase
 from fixtures.model.deepseek import LAYERS
 from fixtures.model.engine import Generation, Runner
 from fixtures.oracle.network import ModelOracle
 from fixtures.programs import engine
-from fixtures.programs.engine import EngineCase
+from fixtures.strategies.engine import engine_cases
 from fixtures.subjects.subject import Capability, Subject
 from gate.profiles import examples
 from properties import pinned
@@ -24,8 +24,8 @@ COSTLY = settings(max_examples=examples(0.1), phases=set(Phase) - {Phase.explain
 @pytest.mark.parametrize("runner", Runner)
 def test_a_preempted_request_goes_on_where_it_was(subject: Subject, runner: Runner) -> None:
     case = pinned.PREEMPTED.run_by(runner)
-    for one in _serve(subject, case):
-        assert one.preemptions, f"no request was preempted in {case}"
+    for generation in _serve(subject, case):
+        assert generation.preemptions, f"no request was preempted in {case}"
 
 
 @clause("ENG-1", needs=(Capability.ENGINE,))
@@ -34,23 +34,23 @@ def test_every_whole_block_of_a_prefix_is_used_again(subject: Subject, runner: R
     case = pinned.PREFIX_REUSED.run_by(runner)
     # One block holds as many tokens on each rank of the group.
     span = case.serving.block_size * case.layout.dcp
-    expected = sum(one.shared // span * span for one in case.rounds[1])
-    for one in _serve(subject, case):
-        assert one.reused == expected, (
-            f"{one.reused} tokens of the second round were not computed, but blocks of {span} "
-            f"hold {expected} that the first round had, in {case}"
+    expected = sum(counts.shared // span * span for counts in case.rounds[1])
+    for generation in _serve(subject, case):
+        assert generation.reused == expected, (
+            f"{generation.reused} tokens of the second round were not computed, but blocks of "
+            f"{span} hold {expected} that the first round had, in {case}"
         )
 
 
 @clause("ENG-1", needs=(Capability.ENGINE,))
-@given(case=strategies.engine_cases())
+@given(case=engine_cases())
 @COSTLY
 def test_an_engine_gives_the_same_greedy_tokens_off_and_on(
     subject: Subject, case: EngineCase
 ) -> None:
     served = _serve(subject, case)
-    event(f"preempted: {any(one.preemptions for one in served)}")
-    event(f"prefix reused: {any(one.reused for one in served)}")
+    event(f"preempted: {any(generation.preemptions for generation in served)}")
+    event(f"prefix reused: {any(generation.reused for generation in served)}")
 
 
 def _serve(subject: Subject, case: EngineCase) -> list[Generation]:
@@ -63,12 +63,12 @@ def _serve(subject: Subject, case: EngineCase) -> list[Generation]:
         )
     served = list(ranks[0])
     replicated = LAYERS if case.layout.dcp > 1 else 0
-    for switch, layers, one in zip(("off", "on"), (0, replicated), served, strict=False):
-        assert one.replicated_layers == layers, (
-            f"switched {switch}, {one.replicated_layers} of {LAYERS} layers project the query to "
-            f"the heads of their group, in {case}"
+    for switch, layers, generation in zip(("off", "on"), (0, replicated), served, strict=False):
+        assert generation.replicated_layers == layers, (
+            f"switched {switch}, {generation.replicated_layers} of {LAYERS} layers project the "
+            f"query to the heads of their group, in {case}"
         )
-        _check_greedy(case, one, switch)
+        _check_greedy(case, generation, switch)
     return served
 
 

@@ -8,13 +8,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fixtures import strategies
+from fixtures.cases.startup import Obstacle, StartUp
 from fixtures.model.dims import MLADims
 from fixtures.model.layout import Layout
-from fixtures.model.options import SWITCH, Obstacle, StartUp, named_by, obstacles
+from fixtures.model.options import SWITCH
 from fixtures.model.quantization import Scheme
-from fixtures.programs import guards
+from fixtures.oracle.startup import meaning, named_by, obstacles
+from fixtures.programs import startup
 from fixtures.programs.refusals import Refusal
+from fixtures.strategies.layouts import layouts
+from fixtures.strategies.startup import (
+    GUARDED_SCHEMES,
+    obstructed_start_ups,
+    padded_start_ups,
+    ragged_start_ups,
+    spellings,
+    supported_start_ups,
+)
 from fixtures.subjects.subject import Capability, Subject
 from fixtures.subjects.without_asserts import start_without_asserts
 from gate.profiles import examples
@@ -31,16 +41,18 @@ def _understood(subject: Subject, start: StartUp) -> StartUp:
 
 
 @clause("GRD-1", needs=(Capability.SWITCH,))
-@pytest.mark.parametrize("obstacle", [pytest.param(one, id=one.name) for one in Obstacle])
+@pytest.mark.parametrize(
+    "obstacle", [pytest.param(obstacle, id=obstacle.name) for obstacle in Obstacle]
+)
 @settings(max_examples=examples(0.5))
 @given(data=st.data())
 def test_what_is_not_supported_is_refused_before_anything_is_allocated(
     subject: Subject, obstacle: Obstacle, data: st.DataObject
 ) -> None:
-    start = data.draw(strategies.obstructed_start_ups(obstacle), label="start-up")
+    start = data.draw(obstructed_start_ups(obstacle), label="start-up")
     start = _understood(subject, start)
     assert obstacles(start) == {obstacle}
-    for rank, started in enumerate(subject.run(start.layout, guards.start, start)):
+    for rank, started in enumerate(subject.run(start.layout, startup.start, start)):
         assert started.refusal is not None, f"rank {rank} starts, although {obstacle}"
         refusal = started.refusal
         assert refusal.kind in KINDS, f"rank {rank} refuses with {refusal}"
@@ -54,7 +66,7 @@ def test_what_is_not_supported_is_refused_before_anything_is_allocated(
 
 @clause("GRD-1", needs=(Capability.SWITCH,))
 @settings(max_examples=1)
-@given(starts=st.tuples(*(strategies.obstructed_start_ups(one) for one in Obstacle)))
+@given(starts=st.tuples(*(obstructed_start_ups(obstacle) for obstacle in Obstacle)))
 def test_nothing_but_a_real_guard_refuses_without_assertions(
     subject: Subject, starts: tuple[StartUp, ...]
 ) -> None:
@@ -76,7 +88,7 @@ def _check_starts(subject: Subject, start: StartUp) -> None:
     assert not obstacles(start)
     start = _understood(subject, start)
     expected = start.layout.dcp if start.replicated else 1
-    for rank, started in enumerate(subject.run(start.layout, guards.start, start)):
+    for rank, started in enumerate(subject.run(start.layout, startup.start, start)):
         assert started.refusal is None, f"rank {rank} refuses with {started.refusal}"
         assert started.group_size == expected, (
             f"rank {rank} has a query projection for {started.group_size} ranks, not {expected}"
@@ -84,24 +96,26 @@ def _check_starts(subject: Subject, start: StartUp) -> None:
 
 
 @clause("GRD-2", "GRD-4", needs=(Capability.SWITCH,))
-@pytest.mark.parametrize("scheme", [pytest.param(s, id=s.name) for s in strategies.GUARDED_SCHEMES])
+@pytest.mark.parametrize(
+    "scheme", [pytest.param(scheme, id=scheme.name) for scheme in GUARDED_SCHEMES]
+)
 @given(data=st.data())
 def test_what_is_supported_starts_as_the_switch_says(
     subject: Subject, scheme: Scheme, data: st.DataObject
 ) -> None:
-    _check_starts(subject, data.draw(strategies.supported_start_ups(scheme), label="start-up"))
+    _check_starts(subject, data.draw(supported_start_ups(scheme), label="start-up"))
 
 
 @clause("GRD-2", needs=(Capability.SWITCH,))
 @settings(max_examples=examples(0.3))
-@given(start=strategies.ragged_start_ups())
+@given(start=ragged_start_ups())
 def test_blocks_that_reach_beyond_kv_b_proj_are_supported(subject: Subject, start: StartUp) -> None:
     _check_starts(subject, start)
 
 
 @clause("GRD-2", needs=(Capability.SWITCH,))
 @settings(max_examples=examples(0.3))
-@given(start=strategies.padded_start_ups())
+@given(start=padded_start_ups())
 def test_padding_to_the_heads_of_the_group_is_supported(subject: Subject, start: StartUp) -> None:
     _check_starts(subject, start)
 
@@ -109,16 +123,16 @@ def test_padding_to_the_heads_of_the_group_is_supported(subject: Subject, start:
 @clause("GRD-3", needs=(Capability.SWITCH,))
 @settings(max_examples=examples(0.5))
 @given(
-    layout=strategies.layouts(tp_sizes=(2,), min_dcp=2),
-    texts=st.lists(strategies.spellings(), min_size=1, max_size=8).map(tuple),
+    layout=layouts(tp_sizes=(2,), min_dcp=2),
+    texts=st.lists(spellings(), min_size=1, max_size=8).map(tuple),
 )
 def test_every_spelling_of_the_switch_is_understood_or_refused_by_name(
     subject: Subject, layout: Layout, texts: tuple[str | None, ...]
 ) -> None:
     dims = MLADims(layout.tp, 3, 2, 5, 4, 7)
-    for rank, said in enumerate(subject.run(layout, guards.spell, dims, texts)):
-        for text, answer in zip(texts, said, strict=True):
-            expected = strategies.meaning(text)
+    for rank, answers in enumerate(subject.run(layout, startup.spell, dims, texts)):
+        for text, answer in zip(texts, answers, strict=True):
+            expected = meaning(text)
             if isinstance(answer, Refusal):
                 assert answer.kind == "ValueError", f"rank {rank}, {text!r}: {answer}"
                 assert SWITCH in answer.message, f"rank {rank}, {text!r} unnamed: {answer}"

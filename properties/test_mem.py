@@ -8,25 +8,30 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fixtures import strategies
+from fixtures.cases.absorbed import AbsorbedCase
+from fixtures.cases.decode import DecodeCase
 from fixtures.model.layout import Layout
+from fixtures.oracle import absorbed as absorbed_oracle
 from fixtures.oracle import check
-from fixtures.programs import decode, quantization
-from fixtures.programs.decode import DecodeCase
-from fixtures.programs.quantization import AbsorbedCase
+from fixtures.oracle import decode as decode_oracle
+from fixtures.programs import absorbed, derived
+from fixtures.strategies.absorbed import absorbed_cases
+from fixtures.strategies.decode import decode_cases
+from fixtures.strategies.layouts import layouts
+from fixtures.strategies.numbers import DTYPES
 from fixtures.subjects.subject import Capability, Subject
 from properties import pinned
 from properties.contract import clause
 
 
 @clause("MEM-1", needs=(Capability.GATHER_DECODE,))
-@given(case=strategies.decode_cases(dtypes=strategies.DTYPES))
+@given(case=decode_cases(dtypes=DTYPES))
 def test_off_holds_this_ranks_heads_and_nothing_else(subject: Subject, case: DecodeCase) -> None:
     dims, itemsize = case.dims, case.torch_dtype.itemsize
     heads = dims.num_heads // case.layout.tp
     query = heads * dims.qk_head_dim * dims.q_width
     up = heads * (dims.qk_nope_head_dim + dims.v_head_dim) * dims.kv_lora_rank
-    for rank, held in enumerate(subject.run(case.layout, decode.held_off, case)):
+    for rank, held in enumerate(subject.run(case.layout, derived.held_off, case)):
         assert held.group_W_UK_T is None, f"rank {rank} holds W_UK_T_dcp_qrep while off"
         # kv_b_proj and the weights derived from it, which may be views of it.
         allowed = {(query + up) * itemsize, (query + 2 * up) * itemsize}
@@ -34,52 +39,54 @@ def test_off_holds_this_ranks_heads_and_nothing_else(subject: Subject, case: Dec
             f"rank {rank} holds {held.weight_bytes} bytes of weights, but should hold one of "
             f"{sorted(allowed)}"
         )
-        check.bitwise(held.query_weight, case.query_shard(rank), f"query weight, rank {rank}")
+        check.bitwise(
+            held.query_weight, decode_oracle.query_shard(case, rank), f"query weight, rank {rank}"
+        )
 
 
 @clause("MEM-2", needs=(Capability.REPLICATED_DECODE,))
-@given(case=strategies.decode_cases(layout=strategies.layouts(min_dcp=2), dtypes=strategies.DTYPES))
+@given(case=decode_cases(layout=layouts(min_dcp=2), dtypes=DTYPES))
 def test_on_costs_exactly_the_group_query_weight_and_the_group_W_UK_T(
     subject: Subject, case: DecodeCase
 ) -> None:
     dims, layout = case.dims, case.layout
     H, P, L = dims.num_heads, dims.qk_nope_head_dim, dims.kv_lora_rank
     query = H * dims.qk_head_dim * dims.q_width * (layout.dcp - 1) // layout.tp
-    for rank, derived in enumerate(subject.run(layout, decode.derived_weights, case)):
-        copies = layout.dcp if derived.on_keeps_local_copy else layout.dcp - 1
+    for rank, weights in enumerate(subject.run(layout, derived.derived_weights, case)):
+        copies = layout.dcp if weights.on_keeps_local_copy else layout.dcp - 1
         expected = case.torch_dtype.itemsize * (query + H * P * L * copies // layout.tp)
-        extra = derived.on_bytes - derived.off_bytes
+        extra = weights.on_bytes - weights.off_bytes
         assert extra == expected, f"rank {rank} holds {extra} bytes more on, not {expected}"
 
 
 @clause("MEM-1", needs=(Capability.GATHER_DECODE,))
-@given(case=strategies.absorbed_cases())
+@given(case=absorbed_cases())
 @example(case=pinned.ONE_BLOCK)
 def test_off_a_quantised_layer_holds_what_it_holds_without_dcp(
     subject: Subject, case: AbsorbedCase
 ) -> None:
     plain = dataclasses.replace(case, layout=Layout(case.layout.tp))
-    without = subject.run(plain.layout, quantization.derive, plain, False)
-    for rank, off in enumerate(subject.run(case.layout, quantization.derive, case, False)):
-        other = without[rank]
+    without_dcp = subject.run(plain.layout, absorbed.derive, plain, False)
+    for rank, off in enumerate(subject.run(case.layout, absorbed.derive, case, False)):
+        without = without_dcp[rank]
         assert off.group_W_UK_T is None, f"rank {rank} holds W_UK_T_dcp_qrep while off"
-        assert off.names == other.names, f"rank {rank} holds {off.names}, not {other.names}"
-        assert off.nbytes == other.nbytes, f"rank {rank} holds {off.nbytes}, not {other.nbytes}"
-        assert off.ledger == other.ledger == [], f"rank {rank} issues {off.ledger} while loading"
-        check.bitwise(off.W_UK_T, other.W_UK_T, f"W_UK_T of rank {rank}")
-        check.bitwise(off.W_UV, other.W_UV, f"W_UV of rank {rank}")
+        assert off.names == without.names, f"rank {rank} holds {off.names}, not {without.names}"
+        assert off.nbytes == without.nbytes, f"rank {rank} holds {off.nbytes}, not {without.nbytes}"
+        assert off.ledger == without.ledger == [], f"rank {rank} issues {off.ledger} while loading"
+        check.bitwise(off.W_UK_T, without.W_UK_T, f"W_UK_T of rank {rank}")
+        check.bitwise(off.W_UV, without.W_UV, f"W_UV of rank {rank}")
 
 
 @clause("MEM-2", "DEC-3", needs=(Capability.REPLICATED_DECODE,))
-@given(case=strategies.absorbed_cases(min_dcp=2))
+@given(case=absorbed_cases(min_dcp=2))
 @example(case=pinned.ONE_BLOCK)
 def test_on_a_quantised_kv_b_proj_costs_the_group_W_UK_T_alone(
     subject: Subject, case: AbsorbedCase
 ) -> None:
     dims, layout = case.dims, case.layout
-    W_UK_T, W_UV = case.expected()
-    off_by_rank = subject.run(layout, quantization.derive, case, False)
-    for rank, on in enumerate(subject.run(layout, quantization.derive, case, True)):
+    W_UK_T, W_UV = absorbed_oracle.expected(case)
+    off_by_rank = subject.run(layout, absorbed.derive, case, False)
+    for rank, on in enumerate(subject.run(layout, absorbed.derive, case, True)):
         off = off_by_rank[rank]
         heads = dims.num_heads // layout.tp
         mine = slice(rank * heads, (rank + 1) * heads)
@@ -100,21 +107,21 @@ def test_on_a_quantised_kv_b_proj_costs_the_group_W_UK_T_alone(
 
 
 @clause("DEC-8", needs=(Capability.REPLICATED_DECODE,))
-@given(case=strategies.absorbed_cases(min_dcp=2), replicated=st.booleans())
+@given(case=absorbed_cases(min_dcp=2), replicated=st.booleans())
 @example(case=pinned.ONE_BLOCK, replicated=True)
 def test_derived_weights_of_a_quantised_kv_b_proj_stay_in_place_and_follow_it(
     subject: Subject, case: AbsorbedCase, replicated: bool
 ) -> None:
-    W_UK_T, W_UV = case.expected(generation=2)
+    W_UK_T, W_UV = absorbed_oracle.expected(case, generation=2)
     heads = case.dims.num_heads // case.layout.tp
-    for rank, derived in enumerate(
-        subject.run(case.layout, quantization.derive, case, replicated, reloads=2)
+    for rank, weights in enumerate(
+        subject.run(case.layout, absorbed.derive, case, replicated, reloads=2)
     ):
-        assert not derived.moved, f"a reload moves {derived.moved} of rank {rank}"
+        assert not weights.moved, f"a reload moves {weights.moved} of rank {rank}"
         mine = slice(rank * heads, (rank + 1) * heads)
-        check.bounded(derived.W_UK_T, W_UK_T[mine], f"W_UK_T of rank {rank}")
-        check.bounded(derived.W_UV, W_UV[mine], f"W_UV of rank {rank}")
-        if derived.group_W_UK_T is not None:
+        check.bounded(weights.W_UK_T, W_UK_T[mine], f"W_UK_T of rank {rank}")
+        check.bounded(weights.W_UV, W_UV[mine], f"W_UV of rank {rank}")
+        if weights.group_W_UK_T is not None:
             first = case.layout.dcp_group_of(rank)[0] * heads
             group = slice(first, first + heads * case.layout.dcp)
-            check.bounded(derived.group_W_UK_T, W_UK_T[group], f"W_UK_T_dcp_qrep of rank {rank}")
+            check.bounded(weights.group_W_UK_T, W_UK_T[group], f"W_UK_T_dcp_qrep of rank {rank}")

@@ -6,19 +6,24 @@ import dataclasses
 
 import torch
 from hypothesis import example, given
-from hypothesis import strategies as st
 
-from fixtures import strategies
+from fixtures.cases.decode import DecodeCase
+from fixtures.cases.merge import EmptyShard, MergeCase
+from fixtures.model.numbers import LN_2
 from fixtures.oracle import check
+from fixtures.oracle import merge as oracle
+from fixtures.oracle.backend import expected_partial
 from fixtures.oracle.bounds import Bounded
 from fixtures.programs import backend, merge
-from fixtures.programs.decode import DecodeCase
-from fixtures.programs.merge import LN_2, EmptyShard, MergeCase
+from fixtures.strategies.decode import decode_cases
+from fixtures.strategies.layouts import INTERLEAVES, layouts
+from fixtures.strategies.merge import merge_cases, merge_transports, reordered_merge_cases
+from fixtures.strategies.numbers import DTYPES
 from fixtures.subjects.subject import Capability, Subject
 from properties import pinned
 from properties.contract import clause
 
-REPLICABLE = strategies.layouts(min_dcp=2, interleaves=strategies.INTERLEAVES)
+REPLICABLE = layouts(min_dcp=2, interleaves=INTERLEAVES)
 Merged = list[tuple[torch.Tensor, torch.Tensor]]
 
 
@@ -34,20 +39,20 @@ def _check_merge(
 ) -> Merged:
     case = _understood(subject, case)
     results = subject.run(case.layout, merge.merge_partials, case, transport)
-    merge.check_merged(case, transport, results, expected)
+    oracle.check_merged(case, transport, results, expected)
     return results
 
 
 @clause("MRG-1", needs=(Capability.MERGE,))
-@given(case=strategies.merge_cases(min_keys=1), transport=strategies.merge_transports())
+@given(case=merge_cases(min_keys=1), transport=merge_transports())
 def test_any_partition_of_the_keys_merges_to_attention_over_all(
     subject: Subject, case: MergeCase, transport: str
 ) -> None:
-    _check_merge(subject, case, transport, case.expected())
+    _check_merge(subject, case, transport, oracle.expected(case))
 
 
 @clause("MRG-1", needs=(Capability.MERGE,))
-@given(case=strategies.merge_cases(min_keys=1), transport=strategies.merge_transports())
+@given(case=merge_cases(min_keys=1), transport=merge_transports())
 def test_the_output_is_the_same_where_its_lse_is_not_asked_for(
     subject: Subject, case: MergeCase, transport: str
 ) -> None:
@@ -58,26 +63,24 @@ def test_the_output_is_the_same_where_its_lse_is_not_asked_for(
 
 
 @clause("MRG-1", needs=(Capability.MERGE,))
-@given(
-    case=strategies.merge_cases(min_keys=1, strided=True), transport=strategies.merge_transports()
-)
+@given(case=merge_cases(min_keys=1, strided=True), transport=merge_transports())
 def test_partials_inside_larger_tensors_merge_like_their_copies(
     subject: Subject, case: MergeCase, transport: str
 ) -> None:
-    _check_merge(subject, case, transport, case.expected())
+    _check_merge(subject, case, transport, oracle.expected(case))
 
 
 @clause("MRG-2", needs=(Capability.MERGE,))
-@given(case=strategies.merge_cases(), transport=strategies.merge_transports())
+@given(case=merge_cases(), transport=merge_transports())
 @example(case=pinned.UNEVEN_SHARDS, transport="ag_rs")
 @example(case=pinned.UNEVEN_SHARDS, transport="a2a")
 def test_an_lse_to_base_2_merges_as_one_to_base_e(
     subject: Subject, case: MergeCase, transport: str
 ) -> None:
-    out, lse = case.expected()
+    out, lse = oracle.expected(case)
     results = subject.run(case.layout, merge.merge_partials, case, transport, False)
     for rank, merged in enumerate(results):
-        heads = case.heads_left_by(transport, rank)
+        heads = oracle.heads_left_by(case, transport, rank)
         where = f"merged by {transport} on rank {rank}, in base 2"
         check.bounded(merged[0], out[:, heads], f"output {where}")
         in_base_2 = lse[:, heads].scaled(1 / LN_2).rounded(torch.float32)
@@ -85,25 +88,23 @@ def test_an_lse_to_base_2_merges_as_one_to_base_e(
 
 
 @clause("MRG-2", "MRG-5", needs=(Capability.GATHER_DECODE,))
-@given(
-    case=strategies.decode_cases(layout=REPLICABLE, dtypes=strategies.DTYPES, transports=("ag_rs",))
-)
+@given(case=decode_cases(layout=REPLICABLE, dtypes=DTYPES, transports=("ag_rs",)))
 def test_a_backend_returns_a_float32_lse_to_the_base_it_declares(
     subject: Subject, case: DecodeCase
 ) -> None:
     for rank, partial in enumerate(subject.run(case.layout, backend.attend_shard, case)):
-        expected = backend.expected_partial(case, rank)
+        out, lse = expected_partial(case, rank)
         where = f"of the shard of rank {rank}"
         assert partial.lse.dtype == torch.float32, f"LSE {where} is {partial.lse.dtype}"
         unit = 1.0 if partial.is_lse_base_on_e else 1 / LN_2
-        check.bounded(partial.lse, expected.lse.scaled(unit), f"LSE {where}")
-        check.bounded(partial.out, expected.out, f"output {where}")
+        check.bounded(partial.lse, lse.scaled(unit), f"LSE {where}")
+        check.bounded(partial.out, out, f"output {where}")
 
 
 @clause("MRG-3", needs=(Capability.MERGE,))
 @given(
-    case=strategies.merge_cases(empties=tuple(EmptyShard)),
-    transport=strategies.merge_transports(),
+    case=merge_cases(empties=tuple(EmptyShard)),
+    transport=merge_transports(),
 )
 @example(case=pinned.UNWRITTEN_LSE, transport="ag_rs")
 @example(case=pinned.UNWRITTEN_LSE, transport="a2a")
@@ -117,7 +118,7 @@ def test_a_rank_without_keys_contributes_nothing(
     emptied = dataclasses.replace(
         case, owners=(*(tuple(o for o in row if o) for row in case.owners), ())
     )
-    results = _check_merge(subject, emptied, transport, emptied.expected())
+    results = _check_merge(subject, emptied, transport, oracle.expected(emptied))
     last = len(emptied.owners) - 1
     for rank, (out, lse) in enumerate(results):
         zeros, minus_inf = torch.zeros_like(out[last]), torch.full_like(lse[last], -torch.inf)
@@ -126,43 +127,37 @@ def test_a_rank_without_keys_contributes_nothing(
 
 
 @clause("MRG-4", needs=(Capability.MERGE,))
-@given(case=strategies.merge_cases(empties=tuple(EmptyShard)))
+@given(case=merge_cases(empties=tuple(EmptyShard)))
 def test_every_transport_leaves_each_rank_its_own_heads(subject: Subject, case: MergeCase) -> None:
-    expected = case.expected()
+    expected = oracle.expected(case)
     by_transport = {
         transport: _check_merge(subject, case, transport, expected)
         for transport in ("ag_rs", "a2a", "ag_ar")
     }
     for rank in range(case.layout.tp):
-        heads = case.heads_of(rank, case.layout)
+        heads = oracle.heads_of(case, rank)
         reference = by_transport["ag_rs"][rank][0]
         others = by_transport["a2a"][rank][0], by_transport["ag_ar"][rank][0][:, heads]
-        for name, other in zip(("a2a", "ag_ar"), others, strict=True):
-            check.agree(other, reference, expected[0][:, heads], f"{name} and ag_rs on rank {rank}")
+        for name, out in zip(("a2a", "ag_ar"), others, strict=True):
+            check.agree(out, reference, expected[0][:, heads], f"{name} and ag_rs on rank {rank}")
 
 
 @clause("MRG-5", needs=(Capability.MERGE,))
 @given(
-    case=strategies.merge_cases(
+    case=merge_cases(
         score_scales=(1.0, 1e2, 1e4, 1e30),
         score_levels=(0.0, 1e3, -1e4, 6e4, 1e8, -1e30),
     ),
-    transport=strategies.merge_transports(),
+    transport=merge_transports(),
 )
 def test_scores_of_any_magnitude_keep_their_dominant_terms(
     subject: Subject, case: MergeCase, transport: str
 ) -> None:
-    _check_merge(subject, case, transport, case.merged())
-
-
-@st.composite
-def _reordered(draw: st.DrawFn) -> tuple[MergeCase, tuple[int, ...]]:
-    case = draw(strategies.merge_cases())
-    return case, tuple(draw(st.permutations(range(case.layout.dcp))))
+    _check_merge(subject, case, transport, oracle.merged(case))
 
 
 @clause("MRG-6", needs=(Capability.MERGE,))
-@given(reordered=_reordered(), transport=strategies.merge_transports())
+@given(reordered=reordered_merge_cases(), transport=merge_transports())
 def test_the_order_of_the_ranks_changes_nothing(
     subject: Subject, reordered: tuple[MergeCase, tuple[int, ...]], transport: str
 ) -> None:
@@ -170,17 +165,16 @@ def test_the_order_of_the_ranks_changes_nothing(
     shuffled = dataclasses.replace(
         case, owners=tuple(tuple(order[owner] for owner in row) for row in case.owners)
     )
-    expected = case.expected()
+    expected = oracle.expected(case)
     results = _check_merge(subject, case, transport, expected)
-    for rank, (one, other) in enumerate(
-        zip(results, _check_merge(subject, shuffled, transport, expected), strict=True)
-    ):
-        heads = case.heads_left_by(transport, rank)
-        check.agree(one[0], other[0], expected[0][:, heads], f"reordered ranks, rank {rank}")
+    reordered_results = _check_merge(subject, shuffled, transport, expected)
+    for rank, ((out, _), (again, _)) in enumerate(zip(results, reordered_results, strict=True)):
+        heads = oracle.heads_left_by(case, transport, rank)
+        check.agree(out, again, expected[0][:, heads], f"reordered ranks, rank {rank}")
 
 
 @clause("MRG-6", needs=(Capability.MERGE,))
-@given(case=strategies.merge_cases(empties=tuple(EmptyShard)))
+@given(case=merge_cases(empties=tuple(EmptyShard)))
 def test_every_rank_agrees_on_the_merged_lse(subject: Subject, case: MergeCase) -> None:
     case = _understood(subject, case)
     results = subject.run(case.layout, merge.merge_partials, case, "ag_ar")

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any
 
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fixtures import strategies
+from fixtures.cases.decode import DecodeCase
+from fixtures.cases.merge import EmptyShard, MergeCase
 from fixtures.model.layout import Layout
+from fixtures.model.numbers import LN_2
 from fixtures.oracle import check
+from fixtures.oracle import decode as decode_oracle
+from fixtures.oracle import merge as oracle
 from fixtures.oracle.bounds import Bounded
 from fixtures.programs import backend, decode, merge
-from fixtures.programs.decode import DecodeCase
-from fixtures.programs.merge import LN_2, EmptyShard, MergeCase
+from fixtures.strategies.kernels import kernel_cases, kernel_merge_cases
+from fixtures.strategies.layouts import layouts
+from fixtures.strategies.merge import merge_transports
 from fixtures.subjects.subject import Capability, Subject
 from gate.profiles import examples
 from properties import pinned
@@ -26,22 +29,22 @@ from properties.contract import clause
 FEW = settings(max_examples=examples(0.05))
 FEW_MERGES = settings(max_examples=examples(0.2))
 
-POWERS_OF_TWO = strategies.layouts(tp_sizes=(2, 4), min_dcp=2, interleaves=(1, 2, 16))
-OTHERS = strategies.layouts(tp_sizes=(3, 6), min_dcp=3, interleaves=(1, 2))
+POWERS_OF_TWO = layouts(tp_sizes=(2, 4), min_dcp=2, interleaves=(1, 2, 16))
+OTHERS = layouts(tp_sizes=(3, 6), min_dcp=3, interleaves=(1, 2))
 MARKED = (EmptyShard.MINUS_INF, EmptyShard.NAN, EmptyShard.PLUS_INF)
 
 
 def _draw_case(
     subject: Subject, draw: st.DataObject, layout: st.SearchStrategy[Layout]
 ) -> DecodeCase:
-    return draw.draw(strategies.kernel_cases(subject.own_kernels, layout), label="case")
+    return draw.draw(kernel_cases(subject.own_kernels, layout), label="case")
 
 
 def _check_both_paths(subject: Subject, case: DecodeCase) -> None:
-    whole, live = case.expected(), case.batch.num_tokens
+    whole, live = decode_oracle.expected(case), case.batch.num_tokens
     steps = subject.run(case.layout, decode.both_paths, case, kernels=subject.own_kernels)
     for rank, paths in enumerate(steps):
-        expected = whole[:, case.columns_of(rank)]
+        expected = whole[:, decode_oracle.columns_of(case, rank)]
         assert paths.replicated is not None
         gather, replicated = paths.gather.output[:live], paths.replicated.output[:live]
         check.bounded(gather, expected, f"gather path on rank {rank}")
@@ -66,15 +69,8 @@ def test_own_kernels_decode_for_groups_that_are_no_power_of_two(
 
 
 def _fitting(case: MergeCase) -> MergeCase:
-    """``case`` of as many numbers a head as Triton reads at once, which is a power of 2."""
+    """A pinned case of as many numbers a head as Triton reads at once, a power of 2."""
     return dataclasses.replace(case, head_dim=8)
-
-
-def _merge_cases(
-    dtypes: Sequence[str] = ("float32", "float16"), **options: Any
-) -> st.SearchStrategy[MergeCase]:
-    # Triton's interpreter gets bfloat16 wrong.
-    return strategies.merge_cases(layout=POWERS_OF_TWO, dtypes=dtypes, **options).map(_fitting)
 
 
 def _check_merge(
@@ -92,33 +88,33 @@ def _check_merge(
         transport,
         is_lse_base_on_e,
     )
-    merge.check_merged(case, transport, results, expected)
+    oracle.check_merged(case, transport, results, expected)
     return results
 
 
 @clause("MRG-1", needs=(Capability.OWN_MERGE_KERNELS,))
 @FEW_MERGES
-@given(case=_merge_cases(min_keys=1), transport=strategies.merge_transports())
+@given(case=kernel_merge_cases(POWERS_OF_TWO, min_keys=1), transport=merge_transports())
 def test_own_kernels_merge_any_partition(subject: Subject, case: MergeCase, transport: str) -> None:
-    _check_merge(subject, case, transport, case.expected())
+    _check_merge(subject, case, transport, oracle.expected(case))
 
 
 @clause("MRG-2", needs=(Capability.OWN_MERGE_KERNELS,))
 @FEW_MERGES
-@given(case=_merge_cases(), transport=strategies.merge_transports())
+@given(case=kernel_merge_cases(POWERS_OF_TWO), transport=merge_transports())
 @example(case=_fitting(pinned.UNEVEN_SHARDS), transport="ag_rs")
 @example(case=_fitting(pinned.UNEVEN_SHARDS), transport="a2a")
 def test_own_kernels_merge_an_lse_to_base_2_as_one_to_base_e(
     subject: Subject, case: MergeCase, transport: str
 ) -> None:
-    out, lse = case.expected()
+    out, lse = oracle.expected(case)
     in_base_2 = lse.scaled(1 / LN_2).rounded(torch.float32)
     _check_merge(subject, case, transport, (out, in_base_2), is_lse_base_on_e=False)
 
 
 def _check_empty_shards(subject: Subject, case: MergeCase, transport: str) -> None:
     emptied = dataclasses.replace(case, owners=(*case.owners, ()))
-    merged = _check_merge(subject, emptied, transport, emptied.expected())
+    merged = _check_merge(subject, emptied, transport, oracle.expected(emptied))
     for rank, (out, lse) in enumerate(merged):
         zeros, minus_inf = torch.zeros_like(out[-1]), torch.full_like(lse[-1], -torch.inf)
         check.bitwise(out[-1], zeros, f"row without any keys on rank {rank}")
@@ -127,7 +123,7 @@ def _check_empty_shards(subject: Subject, case: MergeCase, transport: str) -> No
 
 @clause("MRG-3", needs=(Capability.OWN_MERGE_KERNELS,))
 @FEW_MERGES
-@given(case=_merge_cases(empties=MARKED), transport=strategies.merge_transports())
+@given(case=kernel_merge_cases(POWERS_OF_TWO, empties=MARKED), transport=merge_transports())
 @example(case=_fitting(pinned.UNWRITTEN_LSE), transport="ag_rs")
 @example(case=_fitting(pinned.UNWRITTEN_LSE), transport="a2a")
 @example(case=_fitting(pinned.PLUS_INF_LSE), transport="ag_rs")
@@ -140,7 +136,10 @@ def test_own_kernels_let_a_rank_without_keys_contribute_nothing(
 
 @clause("MRG-3", needs=(Capability.OWN_MERGE_KERNELS, Capability.EMPTY_SHARD_MASK))
 @FEW_MERGES
-@given(case=_merge_cases(empties=(EmptyShard.MASKED,)), transport=strategies.merge_transports())
+@given(
+    case=kernel_merge_cases(POWERS_OF_TWO, empties=(EmptyShard.MASKED,)),
+    transport=merge_transports(),
+)
 @example(case=_fitting(pinned.KEYS_ON_ONE_RANK), transport="ag_rs")
 @example(case=_fitting(pinned.KEYS_ON_ONE_RANK), transport="a2a")
 def test_own_kernels_mask_shards_without_keys_by_their_lengths(
@@ -151,32 +150,33 @@ def test_own_kernels_mask_shards_without_keys_by_their_lengths(
 
 @clause("MRG-4", needs=(Capability.OWN_MERGE_KERNELS,))
 @FEW_MERGES
-@given(case=_merge_cases(empties=MARKED))
+@given(case=kernel_merge_cases(POWERS_OF_TWO, empties=MARKED))
 def test_own_kernels_leave_each_rank_its_own_heads_by_every_transport(
     subject: Subject, case: MergeCase
 ) -> None:
-    expected = case.expected()
+    expected = oracle.expected(case)
     reference, a2a, ag_ar = (
         _check_merge(subject, case, transport, expected) for transport in ("ag_rs", "a2a", "ag_ar")
     )
     for rank, (out, _) in enumerate(reference):
-        heads = case.heads_of(rank, case.layout)
-        for name, other in (("a2a", a2a[rank][0]), ("ag_ar", ag_ar[rank][0][:, heads])):
-            check.agree(other, out, expected[0][:, heads], f"{name} and ag_rs on rank {rank}")
+        heads = oracle.heads_of(case, rank)
+        for name, agreeing in (("a2a", a2a[rank][0]), ("ag_ar", ag_ar[rank][0][:, heads])):
+            check.agree(agreeing, out, expected[0][:, heads], f"{name} and ag_rs on rank {rank}")
 
 
 @clause("MRG-5", needs=(Capability.OWN_MERGE_KERNELS,))
 @given(
-    case=_merge_cases(
+    case=kernel_merge_cases(
+        POWERS_OF_TWO,
         score_scales=(1.0, 1e2, 1e4, 1e30),
         score_levels=(0.0, 1e3, -1e4, 6e4, 1e8, -1e30),
     ),
-    transport=strategies.merge_transports(),
+    transport=merge_transports(),
 )
 def test_own_kernels_keep_the_dominant_terms_of_scores_of_any_magnitude(
     subject: Subject, case: MergeCase, transport: str
 ) -> None:
-    _check_merge(subject, case, transport, case.merged())
+    _check_merge(subject, case, transport, oracle.merged(case))
 
 
 # Where the merged LSE is rounded before it weighs the shards, float16 outputs hide it: what is
@@ -184,13 +184,15 @@ def test_own_kernels_keep_the_dominant_terms_of_scores_of_any_magnitude(
 @clause("MRG-5", needs=(Capability.OWN_MERGE_KERNELS,))
 @FEW_MERGES
 @given(
-    case=_merge_cases(dtypes=("float16",), min_keys=1, score_levels=(200.0, -200.0)),
-    transport=strategies.merge_transports(),
+    case=kernel_merge_cases(
+        POWERS_OF_TWO, dtypes=("float16",), min_keys=1, score_levels=(200.0, -200.0)
+    ),
+    transport=merge_transports(),
 )
 def test_own_kernels_merge_scores_beyond_the_range_of_an_exponential(
     subject: Subject, case: MergeCase, transport: str
 ) -> None:
-    _check_merge(subject, case, transport, case.merged())
+    _check_merge(subject, case, transport, oracle.merged(case))
 
 
 @clause("MRG-5", needs=(Capability.OWN_DECODE_KERNELS,))

@@ -15,17 +15,20 @@ from hypothesis.stateful import (
     rule,
 )
 
-from fixtures import strategies
+from fixtures.cases.decode import DecodeCase
+from fixtures.cases.serving import ServedStep
 from fixtures.model.dims import Batch, Request
 from fixtures.model.layout import Layout
 from fixtures.model.numbers import Data
-from fixtures.oracle import attention as oracle
-from fixtures.oracle import check
+from fixtures.oracle import check, dense
+from fixtures.oracle import decode as oracle
 from fixtures.oracle.bounds import exact
-from fixtures.oracle.ledger import check_lacks
+from fixtures.oracle.ledger import assert_equal_but_one
 from fixtures.programs import serving
-from fixtures.programs.decode import DecodeCase
-from fixtures.programs.serving import Served, ServedStep
+from fixtures.programs.serving import Served
+from fixtures.strategies.decode import TRANSPORTS
+from fixtures.strategies.dims import mla_dims
+from fixtures.strategies.layouts import layouts
 from fixtures.subjects.subject import Capability, Subject
 from fixtures.worlds.api import Collective
 from gate.profiles import examples
@@ -37,7 +40,7 @@ MOST_TOKENS = 40
 # over two ranks in blocks of one token.
 NUM_BLOCKS = 1 + MOST_REQUESTS * (MOST_TOKENS // 2 + 2)
 LIMITS = settings(max_examples=examples(0.3), stateful_step_count=40)
-SMALL_LAYOUTS = strategies.layouts(tp_sizes=(2, 4), min_dcp=2, interleaves=(1, 2, 3))
+SMALL_LAYOUTS = layouts(tp_sizes=(2, 4), min_dcp=2, interleaves=(1, 2, 3))
 
 
 @dataclass(eq=False)
@@ -75,7 +78,7 @@ class Serving(RuleBasedStateMachine):
 
     @initialize(layout=SMALL_LAYOUTS, blocks=st.integers(1, 2), draw=st.data())
     def start(self, layout: Layout, blocks: int, draw: st.DataObject) -> None:
-        self.dims = draw.draw(strategies.mla_dims(layout.tp), label="dims")
+        self.dims = draw.draw(mla_dims(layout.tp), label="dims")
         self.data = Data(draw.draw(st.integers(0, 2**16 - 1), label="seed"))
         self.requests: list[Running] = []
         self.generation = 0
@@ -147,54 +150,56 @@ class Serving(RuleBasedStateMachine):
             layout = draw.draw(SMALL_LAYOUTS, label="layout")
             if self.dims.num_heads % layout.tp == 0:
                 blocks = draw.draw(st.integers(1, 2), label="blocks")
-                self._build(
-                    layout, blocks, draw.draw(st.sampled_from(strategies.TRANSPORTS), "transport")
-                )
+                self._build(layout, blocks, draw.draw(st.sampled_from(TRANSPORTS), "transport"))
 
     def _serve(self, draw: st.DataObject, most_new: int, paddings: list[int]) -> None:
         """Schedule a batch, run it, check it, and accept some of its tokens."""
-        decodes = [one for one in self.requests if not one.prefilling]
-        prefills = [one for one in self.requests if one.prefilling]
+        decodes = [running for running in self.requests if not running.prefilling]
+        prefills = [running for running in self.requests if running.prefilling]
         if self._room(decodes) < most_new:
             return
         new = [draw.draw(st.integers(1, most_new), label="query tokens") for _ in decodes]
         chunks = [
-            draw.draw(st.integers(1, len(one.keys) - one.computed), label="chunk")
-            for one in prefills
+            draw.draw(st.integers(1, len(running.keys) - running.computed), label="chunk")
+            for running in prefills
         ]
         batch = Batch(
             decodes=tuple(
-                Request(one.computed + count, count)
-                for one, count in zip(decodes, new, strict=True)
+                Request(running.computed + count, count)
+                for running, count in zip(decodes, new, strict=True)
             ),
             prefills=tuple(
-                Request(one.computed + count, count)
-                for one, count in zip(prefills, chunks, strict=True)
+                Request(running.computed + count, count)
+                for running, count in zip(prefills, chunks, strict=True)
             ),
             padding=draw.draw(st.sampled_from(paddings), label="padding"),
         )
         scheduled = decodes + prefills
         self._tell(f"serve {self._in_words(batch, scheduled)}")
-        for one, request in zip(scheduled, batch.requests, strict=True):
-            self._allocate(one, request.seq_len)
+        for running, request in zip(scheduled, batch.requests, strict=True):
+            self._allocate(running, request.seq_len)
         keys = [
-            torch.cat([one.keys, self._numbers(count, self.dims.kv_width)])
-            for one, count in zip(decodes, new, strict=True)
-        ] + [one.keys[: one.computed + count] for one, count in zip(prefills, chunks, strict=True)]
+            torch.cat([running.keys, self._numbers(count, self.dims.kv_width)])
+            for running, count in zip(decodes, new, strict=True)
+        ] + [
+            running.keys[: running.computed + count]
+            for running, count in zip(prefills, chunks, strict=True)
+        ]
         served = self._run(batch, scheduled, keys)
         self._check(batch, scheduled, keys, *served)
-        for one, request, tokens in zip(scheduled, batch.requests, keys, strict=True):
-            if not one.prefilling:
+        for running, request, tokens in zip(scheduled, batch.requests, keys, strict=True):
+            if not running.prefilling:
                 accepted = draw.draw(st.integers(1, request.query_len), label="accepted")
-                one.keys = tokens[: one.computed + accepted]
-                one.computed = len(one.keys)
+                running.keys = tokens[: running.computed + accepted]
+                running.computed = len(running.keys)
             else:
-                one.computed = request.seq_len
+                running.computed = request.seq_len
 
     def _in_words(self, batch: Batch, scheduled: list[Running]) -> str:
         parts = [
-            f"{request.query_len} of request {self.requests.index(one)} after {one.computed}"
-            for one, request in zip(scheduled, batch.requests, strict=True)
+            f"{request.query_len} of request {self.requests.index(running)} "
+            f"after {running.computed}"
+            for running, request in zip(scheduled, batch.requests, strict=True)
         ]
         return f"tokens: {', '.join(parts)}; {batch.padding} rows of padding"
 
@@ -213,7 +218,7 @@ class Serving(RuleBasedStateMachine):
         stride = self.case.layout.dcp * self.case.block_size
         step = ServedStep(
             batch=batch,
-            block_tables=tuple(tuple(one.blocks) for one in scheduled),
+            block_tables=tuple(tuple(running.blocks) for running in scheduled),
             fresh_blocks=tuple(self.fresh),
             x=x,
             new_keys=new_keys,
@@ -232,7 +237,7 @@ class Serving(RuleBasedStateMachine):
         served: list[Served],
     ) -> None:
         case, layout = self.case, self.case.layout
-        whole = oracle.attention(
+        whole = dense.attention(
             self.dims,
             case.q_weight(self.generation),
             case.kv_b_weight(self.generation),
@@ -243,13 +248,13 @@ class Serving(RuleBasedStateMachine):
         )
         live = batch.num_tokens
         for rank, done in enumerate(served):
-            expected = whole[:, case.columns_of(rank)]
+            expected = whole[:, oracle.columns_of(case, rank)]
             off, on = (output[:live] for output in done.outputs)
             check.bounded(off, expected, f"gather path on rank {rank}")
             check.bounded(on, expected, f"replicated path on rank {rank}")
             self._check_ledgers(batch, rank, *done.ledgers)
-            assert [one.kind for one in done.ledgers[0]] == [
-                one.kind for one in served[0].ledgers[0]
+            assert [collective.kind for collective in done.ledgers[0]] == [
+                collective.kind for collective in served[0].ledgers[0]
             ], f"rank {rank} issues other collectives than rank 0"
             assert done.slots == self._slots(batch, scheduled, rank), f"slots of rank {rank}"
 
@@ -261,7 +266,7 @@ class Serving(RuleBasedStateMachine):
         group = self.case.layout.dcp_group_of(rank)
         if batch.decodes:
             query = Collective("all_gather", group, shape, "torch.float32")
-            check_lacks(on, off, query, f"rank {rank}")
+            assert_equal_but_one(on, off, missing=query, where=f"rank {rank}")
         else:
             assert on == off, f"rank {rank} on issues {on}, but should issue {off}"
 
@@ -269,13 +274,13 @@ class Serving(RuleBasedStateMachine):
         layout, size = self.case.layout, self.case.block_size
         dcp_rank = layout.dcp_group_of(rank).index(rank)
         slots = []
-        for one, request in zip(scheduled, batch.requests, strict=True):
+        for running, request in zip(scheduled, batch.requests, strict=True):
             local = layout.tokens_of(dcp_rank, request.seq_len)
             place = {token: index for index, token in enumerate(local)}
             for token in request.positions:
                 index = place.get(token)
                 slots.append(
-                    -1 if index is None else one.blocks[index // size] * size + index % size
+                    -1 if index is None else running.blocks[index // size] * size + index % size
                 )
         return slots
 
@@ -287,17 +292,17 @@ class Serving(RuleBasedStateMachine):
         return draw.draw(st.integers(0, len(self.requests) - 1), label="request")
 
     def _room(self, decodes: list[Running]) -> int:
-        return MOST_TOKENS - max((len(one.keys) for one in decodes), default=0)
+        return MOST_TOKENS - max((len(running.keys) for running in decodes), default=0)
 
-    def _allocate(self, one: Running, tokens: int) -> None:
+    def _allocate(self, running: Running, tokens: int) -> None:
         local = len(self.case.layout.tokens_of(0, tokens))
-        while len(one.blocks) * self.case.block_size < local:
+        while len(running.blocks) * self.case.block_size < local:
             # The block that was freed last comes first, still holding somebody's keys.
-            one.blocks.append(self.free.pop())
-            self.fresh.append(one.blocks[-1])
+            running.blocks.append(self.free.pop())
+            self.fresh.append(running.blocks[-1])
 
-    def _release(self, one: Running) -> None:
-        self.free += one.blocks
+    def _release(self, running: Running) -> None:
+        self.free += running.blocks
 
 
 # Its inner function is one run of the machine, and so an example like those of other properties.

@@ -7,16 +7,22 @@ from functools import partial
 
 import pytest
 from hypothesis import Phase, find, given, settings
-from hypothesis import strategies as st
 
-from fixtures import strategies
+from fixtures.cases.decode import DecodeCase
+from fixtures.cases.engine import EngineCase
+from fixtures.cases.linear import LinearCase
+from fixtures.cases.merge import MergeCase
+from fixtures.cases.overrides import OverrideCase
 from fixtures.model.engine import Runner
 from fixtures.model.layout import Layout
-from fixtures.model.numbers import Magnitude
-from fixtures.programs.decode import DecodeCase
-from fixtures.programs.engine import EngineCase
-from fixtures.programs.linear import LinearCase
-from fixtures.programs.merge import MergeCase
+from fixtures.model.numbers import Pattern
+from fixtures.strategies.decode import decode_cases
+from fixtures.strategies.engine import engine_cases
+from fixtures.strategies.layouts import INTERLEAVES, layouts
+from fixtures.strategies.linear import linear_cases
+from fixtures.strategies.merge import merge_cases
+from fixtures.strategies.numbers import DTYPES
+from fixtures.strategies.overrides import override_cases
 
 SEARCH = settings(max_examples=2_000, derandomize=True, database=None, deadline=None)
 REACH = settings(SEARCH, phases=[Phase.generate])
@@ -30,7 +36,7 @@ LAYOUTS: dict[str, Callable[[Layout], bool]] = {
     "group size not a power of two": lambda lay: lay.dcp in (3, 6),
     "more groups than ranks in each": lambda lay: 1 < lay.dcp < lay.tp // lay.dcp,
 }
-for _interleave in strategies.INTERLEAVES:
+for _interleave in INTERLEAVES:
     LAYOUTS[f"interleave {_interleave}"] = partial(
         lambda size, lay: lay.interleave == size, _interleave
     )
@@ -42,11 +48,9 @@ LINEARS: dict[str, Callable[[LinearCase], bool]] = {
     "odd head dim": lambda case: case.head_dim % 2 == 1 and case.head_dim > 1,
     "one row": lambda case: case.rows == 1,
 }
-for _magnitude in Magnitude:
-    LINEARS[_magnitude.value] = partial(
-        lambda magnitude, case: case.data.magnitude is magnitude, _magnitude
-    )
-for _dtype in strategies.DTYPES:
+for _pattern in Pattern:
+    LINEARS[_pattern.value] = partial(lambda pattern, case: case.data.pattern is pattern, _pattern)
+for _dtype in DTYPES:
     LINEARS[_dtype] = partial(lambda dtype, case: case.dtype == dtype, _dtype)
 
 
@@ -96,7 +100,7 @@ ENGINES: dict[str, Callable[[EngineCase], bool]] = {
     "several groups": lambda case: 1 < case.layout.dcp < case.layout.tp,
     "no DCP": lambda case: case.layout.dcp == 1,
     "scheduled ahead": lambda case: case.serving.async_scheduling,
-    "requests that end apart": lambda case: len({one.new for one in case.rounds[0]}) > 1,
+    "requests that end apart": lambda case: len({counts.new for counts in case.rounds[0]}) > 1,
     "interleave": lambda case: case.layout.interleave > 1,
     "query LoRA": lambda case: case.model.q_lora,
     "model runner V1": lambda case: case.serving.runner is Runner.V1,
@@ -106,18 +110,18 @@ ENGINES: dict[str, Callable[[EngineCase], bool]] = {
     "a prefix to use again": lambda case: (
         case.serving.prefix_caching
         and len(case.rounds) == 2
-        and min(max(one.shared for one in asked) for asked in case.rounds)
+        and min(max(counts.shared for counts in asked) for asked in case.rounds)
         >= case.serving.block_size * case.layout.dcp
     ),
     "a cache too small for the requests of a step": lambda case: (
         sum(
-            -(-one.total // (case.serving.block_size * case.layout.dcp))
-            for one in case.rounds[0][: case.serving.max_num_seqs]
+            -(-counts.total // (case.serving.block_size * case.layout.dcp))
+            for counts in case.rounds[0][: case.serving.max_num_seqs]
         )
         >= case.serving.num_blocks
     ),
     "a prompt in chunks": lambda case: any(
-        one.prompt > case.serving.max_num_batched_tokens for one in case.rounds[0]
+        counts.prompt > case.serving.max_num_batched_tokens for counts in case.rounds[0]
     ),
     "requests that wait": lambda case: len(case.rounds[0]) > case.serving.max_num_seqs,
 }
@@ -125,61 +129,59 @@ ENGINES: dict[str, Callable[[EngineCase], bool]] = {
 
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_layouts_reach(name: str) -> None:
-    find(strategies.layouts(interleaves=strategies.INTERLEAVES), LAYOUTS[name], settings=REACH)
+    find(layouts(interleaves=INTERLEAVES), LAYOUTS[name], settings=REACH)
 
 
 @pytest.mark.parametrize("name", LINEARS)
 def test_linears_reach(name: str) -> None:
-    find(strategies.linears(), LINEARS[name], settings=REACH)
+    find(linear_cases(), LINEARS[name], settings=REACH)
 
 
 @pytest.mark.parametrize("name", DECODES)
 def test_decode_cases_reach(name: str) -> None:
-    find(strategies.decode_cases(), DECODES[name], settings=REACH)
+    find(decode_cases(), DECODES[name], settings=REACH)
 
 
 @pytest.mark.parametrize("name", ENGINES)
 def test_engine_cases_reach(name: str) -> None:
-    find(strategies.engine_cases(), ENGINES[name], settings=REACH)
+    find(engine_cases(), ENGINES[name], settings=REACH)
 
 
 @pytest.mark.parametrize("name", MERGES)
 def test_merge_cases_reach(name: str) -> None:
-    find(strategies.merge_cases(), MERGES[name], settings=REACH)
+    find(merge_cases(), MERGES[name], settings=REACH)
 
 
 @ALWAYS
-@given(case=strategies.decode_cases(), draw=st.data())
-def test_extents_differ_from_each_other(case: DecodeCase, draw: st.DataObject) -> None:
+@given(case=decode_cases(), linear=linear_cases())
+def test_extents_differ_from_each_other(case: DecodeCase, linear: LinearCase) -> None:
     dims = case.dims
     extents = [dims.qk_nope_head_dim, dims.kv_lora_rank, dims.v_head_dim, dims.q_width]
     assert len(set(extents)) == len(extents)
-    linear = draw.draw(strategies.linears())
     assert linear.head_dim != linear.input_size
 
 
 @ALWAYS
-@given(case=strategies.linears(), draw=st.data())
-def test_every_override_is_possible(case: LinearCase, draw: st.DataObject) -> None:
-    shards = draw.draw(strategies.shards(case))
-    assert len(shards) == case.layout.tp
-    for a, s in shards:
+@given(override=override_cases())
+def test_every_override_is_possible(override: OverrideCase) -> None:
+    assert len(override.shards) == override.linear.layout.tp
+    for a, s in override.shards:
         assert 0 <= a < s
-        assert case.output_size % s == 0
+        assert override.linear.output_size % s == 0
 
 
 def test_a_failing_layout_shrinks_to_the_smallest_one() -> None:
-    smallest = find(strategies.layouts(min_dcp=2), lambda lay: lay.tp > lay.dcp, settings=SEARCH)
+    smallest = find(layouts(min_dcp=2), lambda lay: lay.tp > lay.dcp, settings=SEARCH)
     assert smallest == Layout(4, 2)
 
 
 def test_a_failing_decode_case_shrinks_to_one_short_request() -> None:
     case = find(
-        strategies.decode_cases(),
+        decode_cases(),
         lambda c: any(r.seq_len >= 3 for r in c.batch.decodes),
         settings=SEARCH,
     )
     assert case.layout == Layout(1)
     assert [r.seq_len for r in case.batch.decodes] == [3]
     assert case.dims.num_heads == 1
-    assert case.data.magnitude is Magnitude.NORMAL
+    assert case.data.pattern is Pattern.NORMAL

@@ -6,11 +6,14 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from fixtures.cases.decode import DecodeCase
+from fixtures.cases.linear import LinearCase
+from fixtures.cases.merge import EmptyShard, MergeCase
 from fixtures.model.quantization import UNQUANTIZED
-from fixtures.programs import decode, linear, merge
-from fixtures.programs.decode import DecodeCase
-from fixtures.programs.linear import LinearCase
-from fixtures.programs.merge import EmptyShard, MergeCase
+from fixtures.oracle import decode as decode_oracle
+from fixtures.oracle import linear as linear_oracle
+from fixtures.oracle import merge as merge_oracle
+from fixtures.programs import decode, group_linear, linear, merge
 from gate.scripts.calls import Call
 from gate.scripts.numbers import expression
 from gate.scripts.stand_ins import merge_stand_ins
@@ -42,13 +45,13 @@ def context_of(call: Call) -> tuple[str, Context]:
 def _linear(call: Call, arguments: Mapping[str, Any]) -> Context:
     case: LinearCase = arguments["case"]
     if case.quantization != UNQUANTIZED:
-        raise NoScriptError(f"no script shows quantised weights ({case.quantization}) yet")
+        raise NoScriptError(f"no script shows quantized weights ({case.quantization}) yet")
     ranks = range(call.layout.tp)
     group = bool(arguments.get("group")) or call.program in (
-        linear.local_view,
-        linear.gather_group_output,
+        group_linear.local_view,
+        group_linear.gather_group_output,
     )
-    gathers = call.program in (linear.gather_output, linear.gather_group_output)
+    gathers = call.program in (linear.gather_output, group_linear.gather_group_output)
     shards = [(rank, call.layout.tp) for rank in ranks]
     overrides: list[dict[str, Any]] = [{} for _ in ranks]
     if group:
@@ -80,7 +83,7 @@ def _linear(call: Call, arguments: Mapping[str, Any]) -> Context:
         ),
         "bias": bias if case.bias else "",
         "x": expression(case.data, "input", case.rows, case.input_size),
-        "tolerance": case.expected().error.max().item(),
+        "tolerance": linear_oracle.expected(case).error.max().item(),
     }
 
 
@@ -89,7 +92,7 @@ def _merge(call: Call, arguments: Mapping[str, Any]) -> Context:
     if case.empty is EmptyShard.MASKED:
         raise NoScriptError("no script shows shards that are masked by their length yet")
     heads = case.num_heads * call.layout.dcp
-    out, lse = case.expected()
+    out, lse = merge_oracle.expected(case)
     return {
         "merge_stand_ins": merge_stand_ins(),
         "transport": arguments["transport"],
@@ -112,7 +115,7 @@ def _decode(call: Call, arguments: Mapping[str, Any]) -> Context:
     case: DecodeCase = arguments["case"]
     batch, dims = case.batch, case.dims
     if case.fp8 is not None:
-        raise NoScriptError("no script shows a quantised KV cache yet")
+        raise NoScriptError("no script shows a quantized KV cache yet")
     if batch.prefills or batch.padding or any(r.query_len > 1 for r in batch.decodes):
         raise NoScriptError("scripts show steps of one new token a sequence alone yet")
     width = dims.qk_nope_head_dim + dims.v_head_dim
@@ -136,7 +139,7 @@ def _decode(call: Call, arguments: Mapping[str, Any]) -> Context:
             expression(case.data, f"keys.{at}", request.seq_len, dims.kv_width)
             for at, request in enumerate(batch.decodes)
         ],
-        "tolerance": case.expected().error.max().item(),
+        "tolerance": decode_oracle.expected(case).error.max().item(),
     }
 
 
@@ -144,8 +147,8 @@ _FAMILIES: Mapping[Callable[..., Any], tuple[str, Callable[[Call, Mapping[str, A
     linear.build: ("linear.py.jinja", _linear),
     linear.build_with_shard: ("linear.py.jinja", _linear),
     linear.gather_output: ("linear.py.jinja", _linear),
-    linear.gather_group_output: ("linear.py.jinja", _linear),
-    linear.local_view: ("linear.py.jinja", _linear),
+    group_linear.gather_group_output: ("linear.py.jinja", _linear),
+    group_linear.local_view: ("linear.py.jinja", _linear),
     merge.merge_partials: ("merge.py.jinja", _merge),
     decode.both_paths: ("decode.py.jinja", _decode),
 }

@@ -23,8 +23,8 @@ def _stem(test: str) -> str:
 def scripts_in(folder: Path, test: str) -> list[Path]:
     """The scripts that :func:`write` wrote for a test, in order."""
     stem = _stem(test)
-    found = [folder / f"{stem}.py", *sorted(folder.glob(f"{stem}-[0-9].py"))]
-    return [path for path in found if path.exists()]
+    paths = [folder / f"{stem}.py", *sorted(folder.glob(f"{stem}-[0-9].py"))]
+    return [path for path in paths if path.exists()]
 
 
 def write(folder: Path, subject: Subject, calls: Sequence[Call], test: str) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 
-from fixtures.model.numbers import Data, Magnitude
+from fixtures.model.numbers import Data, Pattern
 
 
 def expression(data: Data, name: str, *shape: int, scale: float = 1.0) -> str:
@@ -12,7 +12,7 @@ def expression(data: Data, name: str, *shape: int, scale: float = 1.0) -> str:
 
     The text calls ``drawn(seed, *shape)``, float32 normal numbers, which the scripts define.
     """
-    if data.magnitude is Magnitude.INDEX:
+    if data.pattern is Pattern.INDEX:
         count = 1
         for extent in shape:
             count *= extent
@@ -22,10 +22,10 @@ def expression(data: Data, name: str, *shape: int, scale: float = 1.0) -> str:
     text = f"drawn({', '.join(map(str, (seed, *shape)))})"
     if scale != 1.0:
         text += f" * {scale!r}"
-    if data.magnitude is Magnitude.EQUAL_ROWS:
+    if data.pattern is Pattern.EQUAL_ROWS:
         return f"({text})[:1].expand({shape}).contiguous()"
-    if data.magnitude is Magnitude.TINY:
+    if data.pattern is Pattern.TINY:
         return f"{text} * 2.0**-10"
-    if data.magnitude is Magnitude.LARGE:
+    if data.pattern is Pattern.LARGE:
         return f"{text} * 2.0**3"
     return text

@@ -5,16 +5,17 @@ from __future__ import annotations
 import torch
 from hypothesis import given, settings
 
-from fixtures import strategies
-from fixtures.oracle import attention as oracle
-from fixtures.programs.decode import DecodeCase
-from fixtures.programs.merge import MergeCase
+from fixtures.cases.decode import DecodeCase
+from fixtures.cases.merge import MergeCase
+from fixtures.oracle import decode, merge
+from fixtures.strategies.decode import decode_cases
+from fixtures.strategies.merge import merge_cases
 
 SETTINGS = settings(max_examples=60, derandomize=True, database=None, deadline=None)
 
 
 @SETTINGS
-@given(case=strategies.decode_cases())
+@given(case=decode_cases())
 def test_absorbed_equals_unabsorbed_attention(case: DecodeCase) -> None:
     dims, P, L = case.dims, case.dims.qk_nope_head_dim, case.dims.kv_lora_rank
     up = case.kv_b_weight().double().view(dims.num_heads, P + dims.v_head_dim, L)
@@ -32,16 +33,18 @@ def test_absorbed_equals_unabsorbed_attention(case: DecodeCase) -> None:
             out = torch.nn.functional.scaled_dot_product_attention(q, k, value, scale=dims.scale)
             rows.append(out.reshape(-1))
             row += 1
-    torch.testing.assert_close(case.expected().value, torch.stack(rows), rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(
+        decode.expected(case).value, torch.stack(rows), rtol=1e-10, atol=1e-12
+    )
 
 
 @SETTINGS
-@given(case=strategies.merge_cases(dtypes=["float32"], score_scales=[1.0]))
+@given(case=merge_cases(dtypes=["float32"], score_scales=[1.0]))
 def test_merging_partials_equals_attention_over_all_keys(case: MergeCase) -> None:
     partials = [case.partial(rank) for rank in range(case.layout.dcp)]
-    out, lse = oracle.merge(
+    out, lse = merge.merge(
         torch.stack([p[0] for p in partials]), torch.stack([p[1] for p in partials])
     )
-    expected, expected_lse = case.expected()
+    expected, expected_lse = merge.expected(case)
     torch.testing.assert_close(out, expected.value, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(lse, expected_lse.value, rtol=1e-5, atol=1e-5)

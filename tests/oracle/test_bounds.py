@@ -7,12 +7,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fixtures.model.numbers import DTYPES, Data, Magnitude
-from fixtures.oracle import attention as oracle
+from fixtures.model.numbers import DTYPES, Data
 from fixtures.oracle.bounds import Bounded, attend, einsum, exact, gamma, unit_roundoff
+from fixtures.oracle.layers import project
+from fixtures.strategies.numbers import data as sources
 
 SETTINGS = settings(max_examples=100, derandomize=True, database=None, deadline=None)
-SOURCES = st.builds(Data, st.integers(0, 2**16), st.sampled_from(list(Magnitude)))
 
 
 @pytest.mark.parametrize(
@@ -28,17 +28,17 @@ def test_gamma_refuses_where_it_says_nothing() -> None:
 
 
 @SETTINGS
-@given(SOURCES, st.sampled_from(sorted(DTYPES)), st.integers(1, 40))
+@given(sources(), st.sampled_from(sorted(DTYPES)), st.integers(1, 40))
 def test_a_linear_layer_is_within_its_bound(data: Data, dtype: str, width: int) -> None:
     weight = data.tensor("weight", 5, width).to(DTYPES[dtype])
     x = data.tensor("x", 3, width).to(DTYPES[dtype])
     bias = data.tensor("bias", 5).to(DTYPES[dtype])
-    expected = oracle.project(weight, x, bias)
+    expected = project(weight, x, bias)
     assert not expected.violations(torch.nn.functional.linear(x, weight, bias)).any()
 
 
 @SETTINGS
-@given(SOURCES, st.integers(1, 30))
+@given(sources(), st.integers(1, 30))
 def test_attention_is_within_its_bound_and_the_bound_is_tight(data: Data, keys: int) -> None:
     scores = data.tensor("scores", 2, keys)
     values = data.tensor("values", keys, 4)

@@ -8,14 +8,15 @@ import pytest
 import torch
 from hypothesis import given, settings
 
-from fixtures import strategies
+from fixtures.cases.engine import EngineCase
+from fixtures.cases.module import ModuleCase
 from fixtures.model.deepseek import VOCABULARY, Model
 from fixtures.model.dims import Batch, MLADims, Request
 from fixtures.model.layout import Layout
 from fixtures.model.numbers import Data
+from fixtures.oracle import module
 from fixtures.oracle.network import ModelOracle, Roundings, _Pass
-from fixtures.programs.engine import EngineCase
-from fixtures.programs.mla import ModuleCase
+from fixtures.strategies.engine import engine_cases
 
 DIMS = MLADims(4, 6, 8, 10, 5, 32)
 FEW = settings(max_examples=20, derandomize=True, database=None, deadline=None)
@@ -28,11 +29,11 @@ def test_its_attention_is_that_of_the_oracle_of_one_layer(q_lora: bool) -> None:
     case = ModuleCase(Layout(2, 2), DIMS, batch, 1, q_lora, False, Data(3))
     weights = {name: tensor.double() for name, tensor in case.checkpoint().items()}
     attended = _Pass(DIMS, 2, tokens).attention(case.hidden_states().double(), weights)
-    assert torch.allclose(attended, case.expected().value, rtol=1e-12, atol=1e-12)
+    assert torch.allclose(attended, module.expected(case).value, rtol=1e-12, atol=1e-12)
 
 
 @FEW
-@given(case=strategies.engine_cases())
+@given(case=engine_cases())
 def test_the_worst_roundings_move_a_result_as_far_as_it_says(case: EngineCase) -> None:
     oracle = ModelOracle(case.model, case.layout)
     prompt = case.workload.rounds[0][0].prompt
@@ -54,7 +55,7 @@ def test_the_worst_roundings_move_a_result_as_far_as_it_says(case: EngineCase) -
 
 
 @FEW
-@given(case=strategies.engine_cases())
+@given(case=engine_cases())
 def test_a_token_that_is_not_the_likeliest_is_found(case: EngineCase) -> None:
     oracle = ModelOracle(case.model, case.layout)
     prompt = case.workload.rounds[0][0].prompt
@@ -68,13 +69,13 @@ def test_a_token_that_is_not_the_likeliest_is_found(case: EngineCase) -> None:
     )
 
 
-@pytest.mark.parametrize("said", [-0.01, 0.01, math.inf, math.nan])
-def test_a_probability_that_is_none_of_its_token_is_found(said: float) -> None:
+@pytest.mark.parametrize("off", [-0.01, 0.01, math.inf, math.nan])
+def test_a_probability_that_is_none_of_its_token_is_found(off: float) -> None:
     oracle = ModelOracle(Model(DIMS, False, Data(5)), Layout(2, 2))
     prompt = [1, 2, 3]
     logprob, token = oracle.logits(prompt)[0][-1].log_softmax(-1).max(-1)
     assert not oracle.mistake(prompt, [int(token)], [torch.tensor(logprob.item()).float().item()])
-    mistake = oracle.mistake(prompt, [int(token)], [logprob.item() + said])
+    mistake = oracle.mistake(prompt, [int(token)], [logprob.item() + off])
     assert f"after 0 new tokens comes {token} at a log-probability of" in mistake
     assert f"but the oracle's is {logprob:.9g}" in mistake
 

@@ -13,11 +13,14 @@ import pytest
 import torch
 from packaging.version import Version
 
+from fixtures.cases.decode import DecodeCase
+from fixtures.cases.storage import SlotsCase
 from fixtures.model.dims import Batch, Request
 from fixtures.model.layout import Layout
-from fixtures.model.numbers import Data, Magnitude
-from fixtures.programs import decode, merge
-from fixtures.programs.decode import DecodeCase
+from fixtures.model.numbers import Data
+from fixtures.oracle import decode as oracle
+from fixtures.oracle import storage as storage_oracle
+from fixtures.programs import decode, storage
 from fixtures.subjects import registry
 from fixtures.subjects.subject import Capability, Subject, SubjectError
 from fixtures.subjects.vllm import subject as vllm
@@ -109,15 +112,15 @@ def test_importing_the_rank_side_prints_nothing() -> None:
 @installed
 def test_classes_and_groups_are_vllms_own(subject: Subject) -> None:
     layout = Layout(tp=4, dcp=2)
-    for rank, found in enumerate(subject.run(layout, vllm_programs.origins)):
-        assert found.classes == (
+    for rank, origins in enumerate(subject.run(layout, vllm_programs.origins)):
+        assert origins.classes == (
             "vllm.model_executor.layers.linear.ColumnParallelLinear",
             "vllm.model_executor.layers.linear.DCPGroupColumnParallelLinear",
             "vllm.distributed.parallel_state.GroupCoordinator",
             "vllm.model_executor.layers.attention.mla_attention.MLAAttention",
             "vllm.model_executor.layers.attention.mla_attention.MLACommonMetadata",
         )
-        assert found.group == layout.dcp_group_of(rank)
+        assert origins.group == layout.dcp_group_of(rank)
 
 
 @installed
@@ -131,8 +134,8 @@ def test_what_a_class_says_while_it_is_built_is_heard_each_time(subject: Subject
 def test_each_program_finds_the_groups_of_its_layout(subject: Subject) -> None:
     for dcp in (1, 4, 2, 4, 1):
         layout = Layout(tp=4, dcp=dcp)
-        found = subject.run(layout, vllm_programs.group_ranks)
-        assert found == [layout.dcp_group_of(rank) for rank in range(4)]
+        groups = subject.run(layout, vllm_programs.group_ranks)
+        assert groups == [layout.dcp_group_of(rank) for rank in range(4)]
 
 
 def _case(layout: Layout, batch: Batch, dtype: str = "float32") -> DecodeCase:
@@ -142,7 +145,7 @@ def _case(layout: Layout, batch: Batch, dtype: str = "float32") -> DecodeCase:
         batch=batch,
         block_size=4,
         dtype=dtype,
-        data=Data(seed=3, magnitude=Magnitude.NORMAL),
+        data=Data(seed=3),
     )
 
 
@@ -167,9 +170,9 @@ def test_both_paths_match_the_oracle(
     subject: Subject, layout: Layout, batch: Batch, kernels: str
 ) -> None:
     case = _case(layout, batch)
-    expected, live = case.expected(), batch.num_tokens
+    expected, live = oracle.expected(case), batch.num_tokens
     for rank, paths in enumerate(subject.run(layout, decode.both_paths, case, kernels=kernels)):
-        mine = expected[:, case.columns_of(rank)]
+        mine = expected[:, oracle.columns_of(case, rank)]
         assert paths.replicated is not None
         gather, replicated = paths.gather.output[:live], paths.replicated.output[:live]
         assert torch.equal(gather, replicated)
@@ -189,13 +192,9 @@ def test_merges_ignore_an_empty_shard(subject: Subject, transport: str, kernels:
 @installed
 @pytest.mark.parametrize("layout", [Layout(2, 1), Layout(2, 2), Layout(2, 2, 4)], ids=str)
 def test_slots_follow_the_storage_rule(subject: Subject, layout: Layout) -> None:
-    row, block_size, seq_len = (5, 3, 9, 4), 4, 15
-    for rank, slots in enumerate(subject.run(layout, merge.slots, seq_len, row, block_size)):
-        mine = layout.tokens_of(layout.dcp_group_of(rank).index(rank), seq_len)
-        expected = [-1] * seq_len
-        for local, token in enumerate(mine):
-            expected[token] = row[local // block_size] * block_size + local % block_size
-        assert slots == expected
+    case = SlotsCase(layout, seq_len=15, blocks=(5, 3, 9, 4), block_size=4)
+    for rank, slots in enumerate(subject.run(layout, storage.slots, case)):
+        assert slots == storage_oracle.slots(case, rank)
 
 
 @installed
@@ -212,6 +211,7 @@ def test_a_whole_deepseek_attention_serves_alike_on_every_path(
         assert (off[rank].group_size, on[rank].group_size) == (1, 2)
         assert off[rank].gathers.count(query) == 1
         assert query not in on[rank].gathers
-        for one, a, b in zip(alone.outputs, off[rank].outputs, on[rank].outputs, strict=True):
-            torch.testing.assert_close(a, one, rtol=1e-4, atol=1e-5)
-            assert torch.equal(a, b)
+        outputs = zip(alone.outputs, off[rank].outputs, on[rank].outputs, strict=True)
+        for expected, gather, replicated in outputs:
+            torch.testing.assert_close(gather, expected, rtol=1e-4, atol=1e-5)
+            assert torch.equal(gather, replicated)

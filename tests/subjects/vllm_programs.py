@@ -61,7 +61,7 @@ def origins(subject: RankSubject) -> Origins:
         layer,
         metadata,
     )
-    return Origins(tuple(_name(one) for one in of), tuple(group.ranks))  # type: ignore[attr-defined]
+    return Origins(tuple(_name(cls) for cls in of), tuple(group.ranks))  # type: ignore[attr-defined]
 
 
 def group_ranks(subject: RankSubject) -> tuple[int, ...]:
@@ -142,7 +142,11 @@ def serve(subject: RankSubject, env: str | None, q_lora: bool) -> Served:
         with subject.record_collectives() as ledger:
             outputs.append(subject.deepseek_step(attention, hidden, batch, rows, cache))
     ranks = subject.layout.dcp_group_of(subject.tp_rank)
-    gathers = [one.shape for one in ledger if one.kind == "all_gather" and one.ranks == ranks]
+    gathers = [
+        collective.shape
+        for collective in ledger
+        if collective.kind == "all_gather" and collective.ranks == ranks
+    ]
     return Served(outputs, gathers, getattr(attention.q_proj, "group_size", 1))
 
 

@@ -14,14 +14,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fixtures.cases.decode import DecodeCase
+from fixtures.cases.linear import LinearCase
+from fixtures.cases.merge import EmptyShard, MergeCase
+from fixtures.cases.storage import SlotsCase
 from fixtures.model.dims import Batch, MLADims, Request
 from fixtures.model.layout import Layout
-from fixtures.model.numbers import Data, Magnitude
+from fixtures.model.numbers import Data, Pattern
 from fixtures.model.quantization import Quantization, Scheme
-from fixtures.programs import decode, linear, merge
-from fixtures.programs.decode import DecodeCase
-from fixtures.programs.linear import LinearCase
-from fixtures.programs.merge import EmptyShard, MergeCase
+from fixtures.programs import decode, group_linear, linear, merge, storage
 from fixtures.subjects.subject import Subject
 from gate.scripts.calls import Call, recorded
 from gate.scripts.files import scripts_in, write
@@ -49,6 +50,7 @@ ROUNDED = DecodeCase(
     "float32",
     Data(0),
 )
+SLOTS = SlotsCase(LAYOUT, 5, (1,), 4)
 needs_vllm = pytest.mark.skipif(
     not any(metadata.distributions(name="vllm")), reason="vLLM is not installed"
 )
@@ -83,7 +85,7 @@ def _run(
 
 @needs_vllm
 def test_a_script_shows_the_alias_of_a_single_row(tmp_path: Path) -> None:
-    done = _run(tmp_path, Call(linear.local_view, LAYOUT, (LINEAR,), {}))
+    done = _run(tmp_path, Call(group_linear.local_view, LAYOUT, (LINEAR,), {}))
     assert done.returncode == 1, done.stderr
     for rank in range(2):
         assert f"rank {rank}: local view after the group was overwritten" in done.stdout
@@ -132,9 +134,9 @@ def test_a_script_shows_what_is_wrong(
     assert f"rank 1: {what}" in done.stdout
 
 
-@pytest.mark.parametrize("magnitude", Magnitude)
-def test_the_numbers_of_a_script_are_those_of_the_example(magnitude: Magnitude) -> None:
-    data = Data(5, magnitude)
+@pytest.mark.parametrize("pattern", Pattern)
+def test_the_numbers_of_a_script_are_those_of_the_example(pattern: Pattern) -> None:
+    data = Data(5, pattern)
 
     def drawn(seed: int, *shape: int) -> torch.Tensor:
         return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
@@ -149,7 +151,7 @@ def test_the_numbers_of_a_script_are_those_of_the_example(magnitude: Magnitude) 
     ("name", "call", "sentence"),
     [
         ("impl", Call(linear.build, LAYOUT, (LINEAR,), {}), "impl is part of this repository"),
-        ("vllm", Call(merge.slots, LAYOUT, (5, (1,), 4), {}), "no script shows merge.slots yet"),
+        ("vllm", Call(storage.slots, LAYOUT, (SLOTS,), {}), "no script shows storage.slots yet"),
         (
             "vllm",
             Call(
@@ -164,7 +166,7 @@ def test_the_numbers_of_a_script_are_those_of_the_example(magnitude: Magnitude) 
                 ),
                 {},
             ),
-            "no script shows quantised weights",
+            "no script shows quantized weights",
         ),
     ],
 )
@@ -194,10 +196,10 @@ def test_the_calls_are_those_of_the_smallest_failing_example() -> None:
 
     @given(rows=st.integers(0, 1000))
     def fails_from_ten_on(rows: int) -> None:
-        subject.run(LAYOUT, merge.slots, rows, (), 4)
+        subject.run(LAYOUT, storage.slots, SlotsCase(LAYOUT, rows, (), 4))
         assert rows < 10
 
     item = cast(pytest.Function, SimpleNamespace(function=fails_from_ten_on))
     with recorded(item) as calls, pytest.raises(AssertionError):
         fails_from_ten_on()
-    assert [call.args for call in calls] == [(10, (), 4)]
+    assert [call.args for call in calls] == [(SlotsCase(LAYOUT, 10, (), 4),)]

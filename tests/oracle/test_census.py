@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from fixtures.programs import census
-from fixtures.subjects.rank import QueryProjections
+from fixtures.oracle.census import speaks
 
 
 @pytest.mark.parametrize(
-    ("warning", "speaks"),
+    ("warning", "expected"),
     [
         ("VLLM_DCP_Q_REPLICATE has no effect on SomeAttention", True),
         ("model.layers.0.self_attn ignores dcp_q_replicate", True),
@@ -18,6 +17,6 @@ from fixtures.subjects.rank import QueryProjections
         ("ReplicatedLinear of SomeAttention falls back to a slower kernel", False),
     ],
 )
-def test_a_warning_counts_that_names_the_switch_and_the_layer(warning: str, speaks: bool) -> None:
-    said = QueryProjections(group_sizes=(1,), warnings=("something else", warning))
-    assert census.speaks("models.some.SomeAttention", said) == speaks
+def test_a_warning_counts_that_names_the_switch_and_the_layer(warning: str, expected: bool) -> None:
+    names = ("SomeAttention", "model.layers.0.self_attn")
+    assert speaks(("something else", warning), names) == expected
