@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from hypothesis.errors import DidNotReproduce, FailedHealthCheck, Unsatisfiable
 from packaging.version import Version
 
-from fixtures.worlds.errors import CannotStart, RankDied, TimedOut
+from fixtures.ranks.errors import CannotStart, RankDied, TimedOut
 from gate.results import TestResult, Verdict
 from gate.shares import whole_id
 

@@ -11,12 +11,12 @@ from packaging.version import Version
 
 from fixtures.model.layout import parse_layout
 from fixtures.model.selection import Selection
+from fixtures.ranks.gpus import visible_gpus
+from fixtures.ranks.launched import launched_size
+from fixtures.ranks.lifetime import die_with
+from fixtures.ranks.pool import Worlds
 from fixtures.subjects import registry
 from fixtures.subjects.subject import Subject, SubjectError
-from fixtures.worlds.gpus import visible_gpus
-from fixtures.worlds.launched import launched_size
-from fixtures.worlds.lifeline import die_with
-from fixtures.worlds.pool import Worlds
 from gate import known_list, profiles, run_settings, table
 from gate.arguments import positive
 from gate.command import run_with
@@ -27,8 +27,8 @@ from gate.shares import share_out
 from properties.contract import MARK
 
 NOT_JUDGED = 2
-# Ranks that are processes, unless a larger layout is asked for by name.
-MOST_PROCESSES = 8
+# Forked ranks, unless a larger layout is asked for by name.
+MOST_FORKED = 8
 _SUBJECT = pytest.StashKey[tuple[Subject, Worlds]]()
 
 profiles.register()
@@ -46,7 +46,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--world",
         choices=registry.WORLDS,
-        help="where its ranks live (default: simulated for impl, processes for vllm)",
+        help="how ranks run: greenlets, forked processes, or torchrun "
+        "(default: simulated for impl, forked for vllm)",
     )
     group.addoption(
         "--device",
@@ -94,8 +95,9 @@ def pytest_configure(config: pytest.Config) -> None:
         if verdicts is not None and verdicts.is_dir():
             raise ValueError(f"--verdicts {verdicts} is a folder: name a file to be written")
         world = registry.world_kind(name, config.getoption("world"))
-        subject, worlds = registry.load(name, world, device)
         selection = _selection(world, device, layout)
+        most_ranks = selection.only.tp if selection.only is not None else None
+        subject, worlds = registry.load(name, world, device, most_ranks)
         if selection.reason:
             profiles.search_all_for_a_case(profile)
         subject.selection = selection
@@ -146,7 +148,7 @@ def _selection(world: str, device: str, layout: str | None) -> Selection:
     """
     only = None if layout is None else parse_layout(layout)
     sizes, reason, way_out = None, "", ""
-    if world == "processes" and device == "cuda":
+    if world == "forked" and device == "cuda":
         count = len(visible_gpus())
         sizes = range(1, count + 1)
         reason = f"at most {count} ranks, one for each visible GPU"
@@ -156,8 +158,8 @@ def _selection(world: str, device: str, layout: str | None) -> Selection:
         sizes = range(count, count + 1)
         reason = f"{count} ranks, which torchrun launched"
         way_out = f"choose tp={count}, or launch as many ranks as the layout has"
-    elif world == "processes" and only is None:
-        sizes = range(1, MOST_PROCESSES + 1)
+    elif world == "forked" and only is None:
+        sizes = range(1, MOST_FORKED + 1)
     if only is not None and sizes is not None and only.tp not in sizes:
         raise ValueError(
             f"--layout {layout} has {only.tp} ranks, but there are {reason}: {way_out}"
@@ -175,7 +177,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     """As many workers as GPUs for their ranks: more would only wait for each other."""
     chosen = "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ
-    if chosen or (config.getoption("world"), config.getoption("device")) != ("processes", "cuda"):
+    if chosen or (config.getoption("world"), config.getoption("device")) != ("forked", "cuda"):
         return None
     text, gpus = config.getoption("layout"), len(visible_gpus())
     try:
@@ -190,12 +192,6 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     _, worlds = item.config.stash[_SUBJECT]
     if worlds.unavailable is not None and item.get_closest_marker(MARK):
         pytest.fail(f"no ranks: {worlds.unavailable}".partition("\n")[0], pytrace=False)
-
-
-def pytest_runtest_teardown(item: pytest.Item) -> None:
-    """Let other workers have the GPUs that they wait for."""
-    _, worlds = item.config.stash[_SUBJECT]
-    worlds.give_way()
 
 
 @pytest.fixture(scope="session")

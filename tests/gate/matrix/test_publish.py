@@ -23,7 +23,7 @@ def _matrix(
     path = folder / "vllm-0.32.0.json"
     failure = TestResult("test_x.py::test_y", ("LIN-1",), Verdict.FAIL, 1)
     Judgement(
-        *("vllm", "0.32.0", "cpu", "processes", "ci", {}),
+        *("vllm", "0.32.0", "cpu", "forked", "ci", {}),
         run_with=run_with,
         complete=complete,
         results={failure.test: failure},

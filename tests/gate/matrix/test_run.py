@@ -23,7 +23,7 @@ def _write(plan: Plan, target: Target, code: Code, complete: bool = True) -> Non
         target.subject,
         target.version,
         "cpu",
-        "processes",
+        "forked",
         plan.profile,
         {"source": run_settings.source()},
         complete=complete,

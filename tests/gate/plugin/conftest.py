@@ -28,7 +28,7 @@ def load(worlds, device="cpu"):
 CONFTEST = """
 from fixtures.subjects import registry
 registry.SUBJECTS["nothing"] = registry.Entry("nothing", ("simulated",))
-registry.SUBJECTS["absent"] = registry.Entry("fixtures.subjects.absent", ("processes",))
+registry.SUBJECTS["absent"] = registry.Entry("fixtures.subjects.absent", ("forked",))
 pytest_plugins = ("gate.plugin",)
 """
 

@@ -15,8 +15,8 @@ PASSES = (
     ("subject", "arguments", "sentence"),
     [
         ("nobody", (), "there is no subject 'nobody': choose one of absent, impl, nothing, vllm"),
-        ("nothing", ("--world", "processes"), "choose --world simulated"),
-        ("vllm", ("--world", "simulated"), "choose --world processes"),
+        ("nothing", ("--world", "forked"), "choose --world simulated"),
+        ("vllm", ("--world", "simulated"), "choose --world forked"),
         ("absent", (), "fixtures.subjects.absent needs the module"),
         ("nothing", ("--reproduce", "0.1:abc"), "--reproduce is of Hypothesis 0.1"),
         ("nothing", ("--layout", "dcp=4"), "tp is missing, as in tp=8,dcp=4"),

@@ -21,7 +21,7 @@ def _run(folder: Path, version: str, *results: TestResult, target: str = "") -> 
         "vllm",
         version,
         "cpu",
-        "processes",
+        "forked",
         "ci",
         {"torch": "2.13.0"},
         run_with="PYTHONPATH=.tox/vllm/x .venv/bin/python",
