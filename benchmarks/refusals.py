@@ -104,7 +104,7 @@ def main() -> None:
     parser.add_argument("--subject", choices=sorted(registry.SUBJECTS), default="impl")
     parser.add_argument("--repeat", type=positive, default=5)
     args = parser.parse_args()
-    subject, worlds = registry.load(args.subject, "processes")
+    subject, worlds = registry.load(args.subject, "forked")
     try:
         # Whatever is started and imported once is none of a refusal's time.
         plain = StartUp(LAYOUT, DIMS, True, Options(ON))

@@ -22,7 +22,7 @@ from gate.results import (
 )
 from properties.contract import contract
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 @dataclass
@@ -37,7 +37,7 @@ class Judgement:
         profile: Name of the Hypothesis profile.
         settings: Everything else that the run was given.
         run_with: Start of a command line that runs this Python again, from pytest's root.
-        entries: Of the known list.
+        entries: Of the known list, for this version.
         partial: Whether properties are held to a part of their examples, which may be without
             the ones that fail as listed.
         plan: Clauses of every collected property, by node id.

@@ -7,16 +7,17 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from packaging.version import Version
 
 from fixtures.model.layout import parse_layout
 from fixtures.model.selection import Selection
+from fixtures.ranks.gpus import visible_gpus
+from fixtures.ranks.launched import launched_size
+from fixtures.ranks.lifetime import die_with
+from fixtures.ranks.pool import Worlds
 from fixtures.subjects import registry
 from fixtures.subjects.subject import Subject, SubjectError
-from fixtures.worlds.gpus import visible_gpus
-from fixtures.worlds.launched import launched_size
-from fixtures.worlds.lifeline import die_with
-from fixtures.worlds.pool import Worlds
-from gate import known, profiles, run_settings, table
+from gate import known_list, profiles, run_settings, table
 from gate.arguments import positive
 from gate.command import run_with
 from gate.judgement import Judgement
@@ -26,8 +27,8 @@ from gate.shares import share_out
 from properties.contract import MARK
 
 NOT_JUDGED = 2
-# Ranks that are processes, unless a larger layout is asked for by name.
-MOST_PROCESSES = 8
+# Forked ranks, unless a larger layout is asked for by name.
+MOST_FORKED = 8
 _SUBJECT = pytest.StashKey[tuple[Subject, Worlds]]()
 
 profiles.register()
@@ -45,7 +46,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--world",
         choices=registry.WORLDS,
-        help="where its ranks live (default: simulated for impl, processes for vllm)",
+        help="how ranks run: greenlets, forked processes, or torchrun "
+        "(default: simulated for impl, forked for vllm)",
     )
     group.addoption(
         "--device",
@@ -62,11 +64,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--verdicts", type=Path, metavar="FILE", help="write the verdict as JSON to FILE"
     )
     group.addoption(
-        "--known-lists",
+        "--known-list",
         type=Path,
-        metavar="DIR",
-        default=Path(__file__).parents[1] / "properties" / "known",
-        help="folder of <subject>-<version>.toml (default: properties/known)",
+        metavar="FILE",
+        default=Path(__file__).parents[1] / "properties" / "known.toml",
+        help="known failures of every subject and version (default: properties/known.toml)",
     )
     group.addoption(
         "--shares",
@@ -85,27 +87,27 @@ def pytest_configure(config: pytest.Config) -> None:
     """Load the subject and its known list; whatever is wrong with them ends the run here."""
     config.addinivalue_line("markers", "clause(*ids, needs): clauses that the test checks")
     profile = config.getoption("--hypothesis-profile") or profiles.DEFAULT
-    verdicts, known_lists = config.getoption("verdicts"), config.getoption("known_lists")
+    verdicts = config.getoption("verdicts")
     name = config.getoption("subject")
     device, layout = config.getoption("device"), config.getoption("layout")
     try:
         profiles.load(profile)
         if verdicts is not None and verdicts.is_dir():
             raise ValueError(f"--verdicts {verdicts} is a folder: name a file to be written")
-        if not known_lists.is_dir():
-            raise ValueError(
-                f"--known-lists {known_lists} is no folder: name one of files such as "
-                f"vllm-0.32.0.toml"
-            )
         world = registry.world_kind(name, config.getoption("world"))
-        subject, worlds = registry.load(name, world, device)
         selection = _selection(world, device, layout)
+        most_ranks = selection.only.tp if selection.only is not None else None
+        subject, worlds = registry.load(name, world, device, most_ranks)
         if selection.reason:
             profiles.search_all_for_a_case(profile)
         subject.selection = selection
-        known_list = known.path_of(known_lists, subject.name, subject.version)
-        entries = known.load(known_list, subject.version)
-    except (SubjectError, known.KnownListError, ValueError) as error:
+        listed = known_list.load(config.getoption("known_list"), registry.SUBJECTS)
+        entries = [
+            entry
+            for entry in listed.get(subject.name, ())
+            if entry.applies_to(Version(subject.version))
+        ]
+    except (SubjectError, known_list.KnownListError, ValueError) as error:
         raise pytest.UsageError(str(error)) from error
     config.stash[_SUBJECT] = subject, worlds
     options = ["--subject", name, "--world", world, "--hypothesis-profile", profile]
@@ -129,7 +131,7 @@ def pytest_configure(config: pytest.Config) -> None:
             workers=len(config.getoption("tx", None) or ()) or 1,
             seed=config.getoption("--hypothesis-seed"),
             layout=layout,
-            known_list=known_list,
+            known_failures=len(entries),
         ),
         entries=entries,
         whole=_is_whole(config),
@@ -146,7 +148,7 @@ def _selection(world: str, device: str, layout: str | None) -> Selection:
     """
     only = None if layout is None else parse_layout(layout)
     sizes, reason, way_out = None, "", ""
-    if world == "processes" and device == "cuda":
+    if world == "forked" and device == "cuda":
         count = len(visible_gpus())
         sizes = range(1, count + 1)
         reason = f"at most {count} ranks, one for each visible GPU"
@@ -156,8 +158,8 @@ def _selection(world: str, device: str, layout: str | None) -> Selection:
         sizes = range(count, count + 1)
         reason = f"{count} ranks, which torchrun launched"
         way_out = f"choose tp={count}, or launch as many ranks as the layout has"
-    elif world == "processes" and only is None:
-        sizes = range(1, MOST_PROCESSES + 1)
+    elif world == "forked" and only is None:
+        sizes = range(1, MOST_FORKED + 1)
     if only is not None and sizes is not None and only.tp not in sizes:
         raise ValueError(
             f"--layout {layout} has {only.tp} ranks, but there are {reason}: {way_out}"
@@ -175,7 +177,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     """As many workers as GPUs for their ranks: more would only wait for each other."""
     chosen = "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ
-    if chosen or (config.getoption("world"), config.getoption("device")) != ("processes", "cuda"):
+    if chosen or (config.getoption("world"), config.getoption("device")) != ("forked", "cuda"):
         return None
     text, gpus = config.getoption("layout"), len(visible_gpus())
     try:
@@ -190,12 +192,6 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     _, worlds = item.config.stash[_SUBJECT]
     if worlds.unavailable is not None and item.get_closest_marker(MARK):
         pytest.fail(f"no ranks: {worlds.unavailable}".partition("\n")[0], pytrace=False)
-
-
-def pytest_runtest_teardown(item: pytest.Item) -> None:
-    """Let other workers have the GPUs that they wait for."""
-    _, worlds = item.config.stash[_SUBJECT]
-    worlds.give_way()
 
 
 @pytest.fixture(scope="session")

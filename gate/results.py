@@ -31,6 +31,24 @@ _PRECEDENCE = (
 
 
 @dataclass(frozen=True, slots=True)
+class KnownFailure:
+    """What the known list says of a failure.
+
+    Attributes:
+        match: Pattern of the entry that explains it.
+        reason: What is wrong with the subject, in a sentence.
+        link: Where it is shown: an upstream issue, or a script in this repository.
+    """
+
+    match: str
+    reason: str
+    link: str
+
+    def __str__(self) -> str:
+        return f"{self.reason} ({self.link})"
+
+
+@dataclass(frozen=True, slots=True)
 class TestResult:
     """What one test said about a subject.
 
@@ -45,7 +63,7 @@ class TestResult:
             shrunk, the first example and the first line of what was raised.
         repeat: Command that runs the failing example again.
         generated: How many passing examples had which value of a feature.
-        listed: Patterns of the known entries that explained a failure of it.
+        listed: Known failures that explain its own.
     """
 
     __test__ = False
@@ -59,13 +77,13 @@ class TestResult:
     counterexample: str = ""
     repeat: str = ""
     generated: Generated = field(default_factory=dict)
-    listed: tuple[str, ...] = ()
+    listed: tuple[KnownFailure, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self) | {
             "clauses": list(self.clauses),
             "verdict": self.verdict.value,
-            "listed": list(self.listed),
+            "listed": [asdict(failure) for failure in self.listed],
         }
 
     @classmethod
@@ -75,7 +93,7 @@ class TestResult:
                 **data,
                 "clauses": tuple(data["clauses"]),
                 "verdict": Verdict(data["verdict"]),
-                "listed": tuple(data["listed"]),
+                "listed": tuple(KnownFailure(**failure) for failure in data["listed"]),
             }
         )
 

@@ -21,7 +21,7 @@ _PACKAGES = ("pytest", "pytest-xdist", "vllm", "triton", "transformers")
 
 
 def collect(
-    workers: int, seed: str | None, layout: str | None, known_list: Path
+    workers: int, seed: str | None, layout: str | None, known_failures: int
 ) -> Mapping[str, str]:
     """Every setting of the run by name, in the order in which it is printed.
 
@@ -29,7 +29,7 @@ def collect(
         workers: Processes that run the tests.
         seed: Of ``--hypothesis-seed``; None where none was given.
         layout: Of ``--layout``; None where none was given.
-        known_list: Where the known failures are listed, if there are any.
+        known_failures: Entries of the known list that apply to the subject.
     """
     loaded = settings()
     found = {
@@ -44,7 +44,7 @@ def collect(
         "workers": str(workers),
         "cpus": str(len(os.sched_getaffinity(0))),
         "layouts": layout or "all",
-        "known list": known_list.name if known_list.exists() else "none",
+        "known failures": str(known_failures),
         "max_examples": str(loaded.max_examples),
         "derandomize": str(loaded.derandomize).lower(),
         "seed": seed or ("from each test" if loaded.derandomize else "random"),
@@ -55,7 +55,7 @@ def collect(
 
 
 def source() -> str:
-    """Digest of what judges, known lists and contract included.
+    """Digest of what judges, known list and contract included.
 
     Results of equal digests can stand side by side.
     """

@@ -16,7 +16,7 @@ from fixtures.subjects.subject import Subject
 from gate import known
 from gate.counting import Tally, counted, description_of
 from gate.listed import past_listed
-from gate.results import TestResult, Verdict
+from gate.results import KnownFailure, TestResult, Verdict
 from gate.shares import share_of, whole_id
 from properties.contract import MARK, clauses_of, needs_of
 
@@ -125,7 +125,7 @@ class Runner:
     ) -> TestResult:
         tally = item.stash.get(_TALLY, Tally())
         verdict, reason, counterexample, blob = Verdict.PASS, "", "", ""
-        listed: tuple[str, ...] = ()
+        listed: tuple[KnownFailure, ...] = ()
         skipped = call.excinfo and isinstance(call.excinfo.value, pytest.skip.Exception)
         # Hypothesis skips a test that its settings leave no example: that says nothing.
         silent = not tally.started if skipped else not (call.excinfo or tally.examples)
@@ -170,29 +170,27 @@ class Runner:
 
     def _judge_errors(
         self, item: pytest.Item, errors: Sequence[BaseException]
-    ) -> tuple[Verdict, str, tuple[str, ...]]:
+    ) -> tuple[Verdict, str, tuple[KnownFailure, ...]]:
         """Known only if every distinct failure is; else those that are not known decide.
 
         Returns:
-            The verdict, its reason, and the patterns of the entries that explain a failure.
+            The verdict, its reason, and the known failures among ``errors``.
         """
-        listed = self._entries_of(item)
-        reasons: dict[str, None] = {}
-        patterns: dict[str, None] = {}
+        entries = self._entries_of(item)
+        listed: dict[KnownFailure, None] = {}
         new: list[BaseException] = []
         for error in errors:
-            by = known.explanation(listed, error)
+            by = known.explanation(entries, error)
             if by is None:
                 new.append(error)
             else:
-                reasons[f"{by.reason} ({by.link})"] = None
-                patterns[by.match.pattern] = None
+                listed[KnownFailure(by.match.pattern, by.reason, by.link)] = None
         if not new:
-            return Verdict.KNOWN, "; ".join(reasons), tuple(patterns)
+            return Verdict.KNOWN, "; ".join(dict.fromkeys(map(str, listed))), tuple(listed)
         failures = [error for error in new if not isinstance(error, known.UNDECIDED)]
         verdict = Verdict.FAIL if failures else Verdict.UNKNOWN
         headlines = dict.fromkeys(map(_headline, failures or new))
-        return verdict, "; ".join(headlines), tuple(patterns)
+        return verdict, "; ".join(headlines), tuple(listed)
 
     def _entries_of(self, item: pytest.Item) -> list[known.Entry]:
         return [entry for entry in self._entries if entry.covers(item.nodeid, clauses_of(item))]

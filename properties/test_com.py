@@ -10,10 +10,10 @@ from fixtures.cases.decode import DecodeCase
 from fixtures.model.layout import Layout
 from fixtures.oracle.ledger import assert_equal_but_one
 from fixtures.programs import decode, derived
+from fixtures.ranks.api import Collective
 from fixtures.strategies.decode import decode_cases
 from fixtures.strategies.layouts import INTERLEAVES, layouts
 from fixtures.subjects.subject import Capability, Subject
-from fixtures.worlds.api import Collective
 from properties.contract import clause
 
 REPLICABLE = layouts(min_dcp=2, interleaves=INTERLEAVES)

@@ -24,6 +24,7 @@ from fixtures.oracle.exchange import gathered_patterns
 from fixtures.oracle.ledger import assert_equal_but_one
 from fixtures.programs import backend, compiled, decode, derived, exchange, module, storage
 from fixtures.programs.decode import Paths
+from fixtures.ranks.api import Collective
 from fixtures.strategies.decode import (
     decode_cases,
     fp8_caches,
@@ -36,7 +37,6 @@ from fixtures.strategies.module import module_cases
 from fixtures.strategies.numbers import DTYPES
 from fixtures.subjects import registry
 from fixtures.subjects.subject import Capability, Subject
-from fixtures.worlds.api import Collective
 from gate.profiles import examples
 from properties import pinned
 from properties.contract import clause
@@ -316,7 +316,7 @@ def test_a_workspace_that_holds_no_round_of_the_interleave_is_refused(
 @pytest.fixture(scope="module")
 def process_subject(subject: Subject) -> Iterator[Subject]:
     """The subject on ranks that are processes: a compiled graph cannot wait as a greenlet."""
-    loaded, worlds = registry.load(subject.name, "processes")
+    loaded, worlds = registry.load(subject.name, "forked")
     yield loaded
     worlds.close()
 

@@ -26,11 +26,11 @@ from fixtures.oracle.bounds import exact
 from fixtures.oracle.ledger import assert_equal_but_one
 from fixtures.programs import serving
 from fixtures.programs.serving import Served
+from fixtures.ranks.api import Collective
 from fixtures.strategies.decode import TRANSPORTS
 from fixtures.strategies.dims import mla_dims
 from fixtures.strategies.layouts import layouts
 from fixtures.subjects.subject import Capability, Subject
-from fixtures.worlds.api import Collective
 from gate.profiles import examples
 from properties.contract import clause
 

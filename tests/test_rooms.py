@@ -37,25 +37,25 @@ ROOMS: Mapping[str, Room] = {
     # It shares no code with what it judges.
     "fixtures.oracle": Room(("fixtures.model", "fixtures.cases"), ("torch",)),
     "fixtures.programs": Room(
-        ("fixtures.model", "fixtures.cases", "fixtures.subjects.rank", "fixtures.worlds.api"),
+        ("fixtures.model", "fixtures.cases", "fixtures.subjects.rank", "fixtures.ranks.api"),
         ("torch",),
     ),
-    "fixtures.worlds": Room(("fixtures.model",)),
+    "fixtures.ranks": Room(("fixtures.model",)),
     "fixtures.subjects": Room(
         (
             "fixtures.model",
             "fixtures.cases",
             "fixtures.programs",
             "fixtures.subjects.rank",
-            "fixtures.worlds",
+            "fixtures.ranks",
         )
     ),
-    "fixtures.subjects.rank": Room(("fixtures.model", "fixtures.worlds.api"), ("torch",)),
+    "fixtures.subjects.rank": Room(("fixtures.model", "fixtures.ranks.api"), ("torch",)),
     "fixtures.subjects.impl.rank": Room(
-        ("fixtures.model", "fixtures.subjects", "fixtures.worlds.api", "impl")
+        ("fixtures.model", "fixtures.subjects", "fixtures.ranks.api", "impl")
     ),
     "fixtures.subjects.vllm.rank": Room(
-        ("fixtures.model", "fixtures.subjects", "fixtures.worlds.api")
+        ("fixtures.model", "fixtures.subjects", "fixtures.ranks.api")
     ),
     "fixtures": Room(),
     "properties": Room(("fixtures",)),
@@ -205,14 +205,14 @@ def test_ranks_load_neither_hypothesis_nor_what_is_expected() -> None:
         ("fixtures.strategies.linear", "from fixtures.programs import linear"),
         ("fixtures.strategies.startup", "from fixtures.oracle.startup import obstacles"),
         ("fixtures.oracle.linear", "from fixtures.programs import linear"),
-        ("fixtures.oracle.ledger", "from fixtures.worlds.api import Collective"),
+        ("fixtures.oracle.ledger", "from fixtures.ranks.api import Collective"),
         ("fixtures.oracle.decode", "from fixtures.subjects.rank import RankSubject"),
         ("fixtures.oracle.decode", "import impl.merge"),
         ("fixtures.oracle.decode", "import numpy"),
         ("fixtures.programs.linear", "from fixtures.oracle import linear"),
         ("fixtures.programs.linear", "from fixtures.subjects.subject import Subject"),
         ("fixtures.programs.linear", "import hypothesis"),
-        ("fixtures.worlds.api", "from fixtures.programs import linear"),
+        ("fixtures.ranks.api", "from fixtures.programs import linear"),
         ("fixtures.subjects.rank", "from fixtures.programs import linear"),
         ("fixtures.subjects.impl.rank", "from fixtures.cases.linear import LinearCase"),
         ("fixtures.subjects.registry", "from fixtures.oracle import check"),
@@ -244,7 +244,7 @@ def test_a_circle_is_found() -> None:
 @pytest.mark.parametrize(
     ("module", "line", "end"),
     [
-        ("fixtures.worlds.api", "from hypothesis import reject", "hypothesis"),
+        ("fixtures.ranks.api", "from hypothesis import reject", "hypothesis"),
         ("fixtures.model.layout", "from fixtures.oracle import check", "fixtures.oracle"),
         ("fixtures.subjects.environment", "import fixtures.strategies", "fixtures.strategies"),
         ("fixtures.subjects", "import hypothesis", "hypothesis"),

@@ -24,7 +24,7 @@ from gate.faults.session import Session
 from gate.faults.source import FaultError
 
 ROOT = HERE.parents[1]
-_WORLDS = {"impl": "simulated", "vllm": "processes"}
+_WORLDS = {"impl": "simulated", "vllm": "forked"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

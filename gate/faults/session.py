@@ -28,9 +28,9 @@ import torch
 from _pytest.runner import runtestprotocol
 from hypothesis import Phase
 
+from fixtures.ranks.lifetime import die_with
+from fixtures.ranks.pool import Worlds
 from fixtures.subjects.subject import Subject
-from fixtures.worlds.lifeline import die_with
-from fixtures.worlds.pool import Worlds
 from gate import plugin as gate
 from gate import profiles
 from gate.faults.fault import Seed

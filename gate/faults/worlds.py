@@ -6,8 +6,8 @@ import importlib
 from collections.abc import Sequence
 from typing import Any
 
+from fixtures.ranks.api import P, Program, Rank, T, World
 from fixtures.subjects.subject import WorldSource
-from fixtures.worlds.api import P, Program, Rank, T, World
 from gate.faults.seeding import EditedFunction, seed_loaded
 
 _SEEDED = "seeded fault"

@@ -1,61 +1,44 @@
-"""``python -m gate.matrix.publish``: copy a finished matrix to where it is published."""
+"""``python -m gate.matrix.publish``: the page and the summary of a finished matrix, to be kept."""
 
 from __future__ import annotations
 
 import argparse
 import re
-import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from gate.command import ROOT
 from gate.report import model, pages
-from gate.report.model import SCRIPTS, VerdictFileError, natural
+from gate.report.model import Run, VerdictFileError, natural
 
 _PAGES = ("index.html", "summary.md")
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Copy verdicts, pages and scripts.
+    """Write the page and the summary of a matrix.
 
     Returns:
-        0, or 2 where the run is not finished or other files are where it would go.
+        0, or 2 where the run is not finished.
     """
     parser = argparse.ArgumentParser(prog="python -m gate.matrix.publish", description=__doc__)
     parser.add_argument("--from", dest="source", type=Path, default=Path("reports/matrix"))
     parser.add_argument("--to", type=Path, default=ROOT / "docs" / "matrix")
     options = parser.parse_args(arguments)
     try:
-        verdicts = _finished(options.source)
+        runs = _finished(options.source)
     except VerdictFileError as error:
         print(error, file=sys.stderr)
         return 2
-    if options.to.exists():
-        if foreign := sorted({path.name for path in options.to.iterdir()} - _published(options.to)):
-            print(
-                f"{options.to} would be replaced, but holds {', '.join(foreign[:3])}, which no "
-                f"matrix has: name a folder that is new or holds a published matrix",
-                file=sys.stderr,
-            )
-            return 2
-        shutil.rmtree(options.to)
-    options.to.mkdir(parents=True)
-    if (options.source / SCRIPTS).exists():
-        shutil.copytree(options.source / SCRIPTS, options.to / SCRIPTS)
-    copies = [Path(shutil.copy(path, options.to)) for path in verdicts]
-    # Written again and not copied, as they say where the scripts are.
-    pages.write(options.to, [model.read(path) for path in copies])
-    print(f"{len(verdicts)} verdicts and their pages are in {options.to}")
+    options.to.mkdir(parents=True, exist_ok=True)
+    # The scripts of a run's failures stay with it: what is published says how to repeat them.
+    pages.write(options.to, [replace(run, scripts={}) for run in runs])
+    print(f"the page and the summary of {len(runs)} verdicts are in {options.to}")
     return 0
 
 
-def _published(folder: Path) -> set[str]:
-    """Names in ``folder`` that this command may have written."""
-    return {*_PAGES, SCRIPTS, *(path.name for path in folder.glob("*.json"))}
-
-
-def _finished(folder: Path) -> list[Path]:
-    """The verdict files in ``folder``.
+def _finished(folder: Path) -> list[Run]:
+    """The runs whose verdict files are in ``folder``.
 
     Raises:
         VerdictFileError: There are none, one is incomplete or repeats failures by absolute
@@ -66,8 +49,8 @@ def _finished(folder: Path) -> list[Path]:
         raise VerdictFileError(f"{folder} holds no verdicts: run `tox run -e matrix` first")
     if missing := [name for name in _PAGES if not (folder / name).is_file()]:
         raise VerdictFileError(f"{folder} lacks {', '.join(missing)}: end it with --resume")
-    for path in verdicts:
-        run = model.read(path)
+    runs = [model.read(path) for path in verdicts]
+    for path, run in zip(verdicts, runs, strict=True):
         # That a release cannot be judged is a result; that a run was cut short is none.
         if not run.complete and not run.error:
             raise VerdictFileError(f"{path} is incomplete: end it with --resume")
@@ -79,7 +62,7 @@ def _finished(folder: Path) -> list[Path]:
     summary = (folder / "summary.md").read_text("utf-8")
     if re.search(r"^\*\*Incomplete\*\*: .* not judged yet\.$", summary, re.MULTILINE):
         raise VerdictFileError(f"{folder} is incomplete: end it with --resume")
-    return verdicts
+    return runs
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
-from fixtures.worlds.lifeline import die_with
+from fixtures.ranks.lifetime import die_with
 from gate import run_settings
 from gate.judgement import SCHEMA, write_json
 from gate.matrix.target import Target, TargetError

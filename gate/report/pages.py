@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import jinja2
 
+from gate.command import ROOT
+from gate.report import reasons
+from gate.report.columns import alike, span
 from gate.report.model import Run, coverage
-from gate.results import NO_PROPERTY, ClauseResult, Verdict
-from properties.contract import contract
+from gate.report.rows import failures, rows
+from gate.report.steps import steps
+from gate.results import Verdict
 
 _SYMBOLS = {
     Verdict.PASS: "✓",
@@ -19,15 +24,6 @@ _SYMBOLS = {
     Verdict.NOT_APPLICABLE: "·",
     Verdict.UNKNOWN: "?",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One clause over all runs."""
-
-    id: str
-    text: str
-    cells: Sequence[ClauseResult]
 
 
 def write(folder: Path, runs: Sequence[Run], waiting: Sequence[str] = ()) -> None:
@@ -49,31 +45,46 @@ def write(folder: Path, runs: Sequence[Run], waiting: Sequence[str] = ()) -> Non
     environment.filters["symbol"] = _SYMBOLS.__getitem__
     environment.filters["css"] = lambda verdict: verdict.value.replace(" ", "-")
     environment.filters["cell"] = lambda text: text.replace("|", r"\|").replace("\n", " ")
-    rows = [
-        Row(id_, text, [run.clauses[number] for run in runs])
-        for number, (id_, text) in enumerate(contract().items())
-    ]
+    environment.filters["span"] = lambda meant: span(meant, runs)
+    environment.filters["href"] = lambda link: _href(link, folder)
+    every = rows(runs)
+    known = reasons.known(runs)
+    generated = dict(coverage(runs))
     context = {
         "runs": runs,
-        "rows": [row for row in rows if any(cell.tests for cell in row.cells)],
-        "unstated": [row for row in rows if not any(cell.tests for cell in row.cells)],
-        "no_property": NO_PROPERTY,
+        "alike": alike(runs),
+        "rows": [row for row in every if row.properties],
+        "unstated": [row.id for row in every if not row.properties],
+        "failures": failures(every),
+        "known": known,
+        "number": {(reason.text, reason.link): at for at, reason in enumerate(known, 1)},
+        "not_applicable": reasons.not_applicable(runs),
+        "steps": steps(runs, known),
         "waiting": waiting,
-        "incomplete": [run.title for run in runs if not run.complete],
+        "incomplete": [run.title for run in runs if not (run.complete or run.error)],
         "settings": _settings(runs),
-        "grid": _grid(coverage(runs).get("tp x dcp", {})),
-        "bars": {name: counts for name, counts in coverage(runs).items() if name != "tp x dcp"},
-        "Verdict": Verdict,
+        "grid": _grid(generated.pop("tp x dcp", {})),
+        "bars": generated,
+        "verdicts": [verdict for verdict in Verdict if any(run.count(verdict) for run in runs)],
     }
     for template, name in (("index.html.jinja", "index.html"), ("summary.md.jinja", "summary.md")):
         text = environment.get_template(template).render(context)
         (folder / name).write_text(text, "utf-8")
 
 
-def _settings(runs: Sequence[Run]) -> Mapping[str, Sequence[str]]:
-    """Each setting's value by run; those that no run has are not there."""
-    names = dict.fromkeys(name for run in runs for name in run.settings)
-    return {name: [run.settings.get(name, "") for run in runs] for name in names}
+def _href(link: str, folder: Path) -> str:
+    """Where ``link``, a URL or a file of this repository, is as seen from a page in ``folder``."""
+    return link if "://" in link else Path(os.path.relpath(ROOT / link, folder)).as_posix()
+
+
+def _settings(runs: Sequence[Run]) -> Mapping[str, Mapping[str, Sequence[Run]]]:
+    """By setting and value, the runs that have it; those that no run has are not there."""
+    found: dict[str, dict[str, list[Run]]] = {}
+    for run in runs:
+        own = {"device": run.device, "world": run.world, "profile": run.profile, **run.settings}
+        for name, value in own.items():
+            found.setdefault(name, {}).setdefault(value, []).append(run)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

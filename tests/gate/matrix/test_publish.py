@@ -1,4 +1,4 @@
-"""A finished matrix is copied whole, and an unfinished one not at all."""
+"""A finished matrix is published as two pages, and an unfinished one not at all."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from gate.judgement import Judgement
 from gate.matrix.publish import main
 from gate.report import model, pages
+from gate.results import TestResult, Verdict
 
 
 def _matrix(
@@ -20,30 +21,32 @@ def _matrix(
     run_with: str = "PYTHONPATH=.tox/vllm/vllm-0.32.0 .tox/judge/bin/python",
 ) -> Path:
     path = folder / "vllm-0.32.0.json"
+    failure = TestResult("test_x.py::test_y", ("LIN-1",), Verdict.FAIL, 1)
     Judgement(
-        *("vllm", "0.32.0", "cpu", "processes", "ci", {}), run_with=run_with, complete=complete
+        *("vllm", "0.32.0", "cpu", "forked", "ci", {}),
+        run_with=run_with,
+        complete=complete,
+        results={failure.test: failure},
     ).write(path)
-    pages.write(folder, [model.read(path)], waiting)
     script = folder / "scripts" / "vllm-0.32.0" / "test_x-test_y.py"
     script.parent.mkdir(parents=True)
     script.touch()
+    pages.write(folder, [model.read(path)], waiting)
     return folder
 
 
-def test_a_finished_matrix_replaces_the_one_before(tmp_path: Path) -> None:
+def test_of_a_finished_matrix_the_page_and_the_summary_are_kept(tmp_path: Path) -> None:
     source, target = _matrix(tmp_path / "reports"), tmp_path / "docs" / "matrix"
     target.mkdir(parents=True)
-    (target / "vllm-0.20.0.json").touch()
+    (target / "summary.md").write_text("of the matrix before")
     with (source / "summary.md").open("a") as summary:
         summary.write("- DEC-9 **not applicable**: on a GPU, where it is not judged yet.\n")
     assert main(["--from", str(source), "--to", str(target)]) == 0
-    copied = {path.relative_to(target).as_posix() for path in target.rglob("*") if path.is_file()}
-    assert copied == {
-        "index.html",
-        "summary.md",
-        "vllm-0.32.0.json",
-        "scripts/vllm-0.32.0/test_x-test_y.py",
-    }
+    assert {path.name for path in target.rglob("*")} == {"index.html", "summary.md"}
+    assert "vllm 0.32.0" in (target / "summary.md").read_text("utf-8")
+    # It stays with the run.
+    assert "test_x-test_y.py" in (source / "index.html").read_text("utf-8")
+    assert "test_x-test_y.py" not in (target / "index.html").read_text("utf-8")
 
 
 @pytest.mark.parametrize(
@@ -67,14 +70,3 @@ def test_an_unfinished_matrix_or_one_of_this_machine_alone_is_refused_and_replac
     assert main(["--from", str(source), "--to", str(target)]) == 2
     assert sentence in capsys.readouterr().err
     assert [path.name for path in target.iterdir()] == ["kept"]
-
-
-def test_a_folder_of_other_things_is_not_replaced(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    source, target = _matrix(tmp_path / "reports"), tmp_path / "work"
-    target.mkdir()
-    (target / "thesis.tex").write_text("mine")
-    assert main(["--from", str(source), "--to", str(target)]) == 2
-    assert "holds thesis.tex, which no matrix has" in capsys.readouterr().err
-    assert [path.name for path in target.iterdir()] == ["thesis.tex"]

@@ -23,7 +23,7 @@ def _write(plan: Plan, target: Target, code: Code, complete: bool = True) -> Non
         target.subject,
         target.version,
         "cpu",
-        "processes",
+        "forked",
         plan.profile,
         {"source": run_settings.source()},
         complete=complete,
@@ -73,7 +73,8 @@ def test_a_release_that_cannot_be_judged_is_in_the_report_with_its_error(
     judged: list[str], tmp_path: Path
 ) -> None:
     command.main(["vllm==0.30.0", "--out", str(tmp_path)])
-    assert "Not judged: no such release" in (tmp_path / "summary.md").read_text("utf-8")
+    summary = (tmp_path / "summary.md").read_text("utf-8")
+    assert "- vllm 0.30.0 was **not judged**: no such release" in summary
 
 
 def test_an_interrupted_run_reports_itself_incomplete_and_can_be_resumed(

@@ -28,7 +28,7 @@ def load(worlds, device="cpu"):
 CONFTEST = """
 from fixtures.subjects import registry
 registry.SUBJECTS["nothing"] = registry.Entry("nothing", ("simulated",))
-registry.SUBJECTS["absent"] = registry.Entry("fixtures.subjects.absent", ("processes",))
+registry.SUBJECTS["absent"] = registry.Entry("fixtures.subjects.absent", ("forked",))
 pytest_plugins = ("gate.plugin",)
 """
 
@@ -62,7 +62,7 @@ class Gate:
         done = subprocess.run(
             [
                 *(sys.executable, "-m", "pytest", "-p", "no:cacheprovider"),
-                *("--subject", subject, "--verdicts", str(verdicts), "--known-lists", "known"),
+                *("--subject", subject, "--verdicts", str(verdicts), "--known-list", "known.toml"),
                 *(arguments or (".",)),
             ],
             cwd=self.folder,
@@ -95,7 +95,7 @@ class Gate:
 @pytest.fixture
 def gate(tmp_path: Path) -> Gate:
     gate = Gate(tmp_path)
-    (tmp_path / "known").mkdir()
+    gate.write("known.toml", "")
     gate.write("nothing.py", SUBJECT)
     gate.write("conftest.py", CONFTEST)
     gate.write("pytest.ini", "[pytest]\n")

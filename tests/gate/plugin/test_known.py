@@ -1,16 +1,20 @@
-"""Known lists: what is listed does not fail the run, and hides nothing else."""
+"""The known list: what is listed does not fail the run, and hides nothing else."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from packaging.version import Version
 
-from gate import known
+from fixtures.subjects import registry
+from gate import known_list
+from gate.known import Entry
 from tests.gate.plugin.conftest import Gate
 
 ROOT = Path(__file__).parents[3]
-LISTS = ROOT / "properties" / "known"
+SCRIPTS = ROOT / "properties" / "scripts"
 
 PROPERTIES = """
 import os
@@ -34,18 +38,19 @@ def test_passes():
 """
 
 ENTRY = """
-[[known]]
+[[nothing]]
 {target}
-match = "shard \\\\d of the bias is wrong"
+match = 'shard \\d of the bias is wrong'
 reason = "the bias is taken from shard 0"
 link = "findings/bias.py"
+since = "0.9"
 """
 
 
 @pytest.fixture
 def listed(gate: Gate) -> Gate:
     gate.write("test_properties.py", PROPERTIES)
-    gate.write("known/nothing-1.0.toml", ENTRY.format(target='clause = "LIN-2"'))
+    gate.write("known.toml", ENTRY.format(target='clause = "LIN-2"'))
     return gate
 
 
@@ -76,7 +81,7 @@ def test_a_second_bug_beside_a_listed_one_is_new(
 ) -> None:
     monkeypatch.setenv("BUG", "shard 1 of the bias is wrong")
     test = 'test = "test_properties.py::test_has_two_bugs"'
-    listed.write("known/nothing-1.0.toml", ENTRY.format(target=test))
+    listed.write("known.toml", ENTRY.format(target=test))
     run = listed.run("-k", "two_bugs", ".")
 
     assert run.code == 1
@@ -100,7 +105,7 @@ def test_an_entry_that_another_shields_is_stale(
     """Both speak of one clause, which goes on to fail as one of them says."""
     monkeypatch.setenv("BUG", "shard 1 of the bias is wrong")
     entry = ENTRY.format(target='clause = "LIN-2"')
-    listed.write("known/nothing-1.0.toml", entry + entry.replace("of the bias", "of the scale"))
+    listed.write("known.toml", entry + entry.replace("of the bias", "of the scale"))
     run = listed.run("-k", "test_fails", ".")
 
     assert run.code == 1
@@ -109,28 +114,72 @@ def test_an_entry_that_another_shields_is_stale(
     assert "of the scale" in complaint
 
 
-def test_a_build_between_releases_has_the_list_of_the_one_before(gate: Gate) -> None:
-    lists = gate.folder / "lists"
-    lists.mkdir()
-    for version in ("0.9.0", "0.31.0", "0.33.0"):
-        (lists / f"vllm-{version}.toml").touch()
-    for version, expected in (
-        ("0.31.0+cpu", "0.31.0"),
-        ("0.32.1rc0.dev5+g12ab34c", "0.31.0"),
-        ("0.34.0", "0.33.0"),
-        ("0.8.0", "0.8.0"),
-    ):
-        assert known.path_of(lists, "vllm", version).name == f"vllm-{expected}.toml"
+VERSIONS = """
+[[vllm]]
+test = "old"
+match = "x"
+reason = "x"
+link = "x"
+since = "0.26.0"
+until = "0.28.0"
+
+[[vllm]]
+test = "lasting"
+match = "x"
+reason = "x"
+link = "x"
+since = "0.27.1"
+"""
 
 
-@pytest.mark.parametrize("path", sorted(LISTS.glob("*.toml")), ids=lambda path: path.stem)
-def test_every_entry_links_a_script(path: Path) -> None:
-    entries = known.load(path, path.stem.rpartition("-")[2])
-    assert entries
-    for entry in entries:
-        script = ROOT / entry.link
-        assert script.is_file(), f"{entry.target} links {entry.link}, which is no file"
-        assert script.parent == LISTS / "scripts", f"{entry.target} links {entry.link}"
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [
+        ("0.25.0", []),
+        ("0.26.0", ["old"]),
+        ("0.27.0", ["old"]),
+        ("0.27.1rc1", ["old"]),
+        ("0.27.1+cpu", ["old", "lasting"]),
+        ("0.27.2.dev5+g12ab34c", ["old", "lasting"]),
+        ("0.28.0rc0", ["old", "lasting"]),
+        ("0.28.0", ["lasting"]),
+        ("0.28.0+cpu", ["lasting"]),
+        ("0.33.1.dev3", ["lasting"]),
+        ("1.0", ["lasting"]),
+    ],
+)
+def test_a_version_fails_like_the_release_before_it(
+    tmp_path: Path, version: str, expected: list[str]
+) -> None:
+    path = tmp_path / "known.toml"
+    path.write_text(VERSIONS)
+    entries = known_list.load(path, ("vllm",))["vllm"]
+    assert [entry.target for entry in entries if entry.applies_to(Version(version))] == expected
+
+
+@pytest.fixture(scope="module")
+def vllm() -> Sequence[Entry]:
+    return known_list.load(ROOT / "properties" / "known.toml", registry.SUBJECTS)["vllm"]
+
+
+def test_every_entry_links_a_script(vllm: Sequence[Entry]) -> None:
+    scripts = {path.relative_to(ROOT).as_posix() for path in SCRIPTS.glob("*.py")}
+    linked = {entry.link for entry in vllm}
+    assert linked <= scripts
+
+
+def test_every_entry_speaks_of_a_property(vllm: Sequence[Entry]) -> None:
+    """A run complains of an entry without one, but of those of its own version alone."""
+    for entry in vllm:
+        if entry.test:
+            path, _, name = entry.test.partition("::")
+            assert f"def {name.partition('[')[0]}(" in (ROOT / path).read_text("utf-8"), entry.test
+
+
+def test_no_version_has_an_entry_twice(vllm: Sequence[Entry]) -> None:
+    for version in {entry.since for entry in vllm}:
+        entries = [(e.target, e.match) for e in vllm if e.applies_to(version)]
+        assert len(entries) == len(set(entries))
 
 
 def test_an_entry_is_not_stale_because_its_test_was_not_selected(listed: Gate) -> None:
@@ -138,9 +187,7 @@ def test_an_entry_is_not_stale_because_its_test_was_not_selected(listed: Gate) -
 
 
 def test_an_entry_of_no_test_fails_a_whole_run(listed: Gate) -> None:
-    listed.write(
-        "known/nothing-1.0.toml", ENTRY.format(target='test = "test_properties.py::test_gone"')
-    )
+    listed.write("known.toml", ENTRY.format(target='test = "test_properties.py::test_gone"'))
     run = listed.run()
 
     assert run.code == 1
@@ -152,19 +199,30 @@ def test_an_entry_of_no_test_fails_a_whole_run(listed: Gate) -> None:
     [
         (ENTRY.format(target='clause = "LIN-99"'), "the contract has no clause LIN-99"),
         (ENTRY.format(target=""), "must name either a clause or a test"),
-        (ENTRY.format(target='clause = "LIN-1"\nuntil = "0.9"'), "was known until 0.9"),
-        (ENTRY.format(target='clause = "LIN-1"\nsince = "1.1"'), "is known since 1.1 only"),
+        (
+            ENTRY.format(target='clause = "LIN-1"\nuntil = "0.9"'),
+            "entry 1 of [[nothing]] (LIN-1) applies to no version: until, 0.9, must be later",
+        ),
+        (
+            ENTRY.format(target='clause = "LIN-1"\nuntil = "soon"'),
+            "is dated by 'soon': write a version",
+        ),
+        (ENTRY.format(target='clause = "LIN-1"\nuntil = ""'), "has an empty until"),
+        ('[[nowhere]]\nclause = "LIN-1"', "nowhere is no table of entries: begin each by"),
+        ("nothing = [1]", "entry 1 of [[nothing]] is no table"),
         (ENTRY.format(target='clause = "LIN-1"\nreazon = "x"'), "unknown key reazon"),
-        ('[[known]]\nclause = "LIN-1"\nmatch = ".*"\nreason = "x"\nlink = "x"', "hide new ones"),
-        ('[[known]]\nclause = "LIN-1"\nmatch = "x"', "lacks reason, link"),
-        ("[[known", "not valid TOML"),
+        (
+            '[[nothing]]\nclause = "LIN-1"\nmatch = ".*"\nreason = "x"\nlink = "x"\nsince = "1"',
+            "hide new ones",
+        ),
+        ('[[nothing]]\nclause = "LIN-1"\nmatch = "x"', "lacks reason, link, since"),
+        ("[[nothing", "not valid TOML"),
     ],
 )
-def test_a_wrong_list_is_refused_in_a_sentence(gate: Gate, text: str, sentence: str) -> None:
-    gate.write("test_properties.py", PROPERTIES)
-    gate.write("known/nothing-1.0.toml", text)
-    run = gate.run()
-
-    assert run.code == 4
-    assert "nothing-1.0.toml" in run.output
-    assert sentence in run.output
+def test_a_wrong_list_is_refused_in_a_sentence(tmp_path: Path, text: str, sentence: str) -> None:
+    path = tmp_path / "known.toml"
+    path.write_text(text)
+    with pytest.raises(known_list.KnownListError) as raised:
+        known_list.load(path, ("nothing",))
+    assert str(raised.value).startswith(f"{path}: ")
+    assert sentence in str(raised.value)

@@ -15,8 +15,8 @@ PASSES = (
     ("subject", "arguments", "sentence"),
     [
         ("nobody", (), "there is no subject 'nobody': choose one of absent, impl, nothing, vllm"),
-        ("nothing", ("--world", "processes"), "choose --world simulated"),
-        ("vllm", ("--world", "simulated"), "choose --world processes"),
+        ("nothing", ("--world", "forked"), "choose --world simulated"),
+        ("vllm", ("--world", "simulated"), "choose --world forked"),
         ("absent", (), "fixtures.subjects.absent needs the module"),
         ("nothing", ("--reproduce", "0.1:abc"), "--reproduce is of Hypothesis 0.1"),
         ("nothing", ("--layout", "dcp=4"), "tp is missing, as in tp=8,dcp=4"),
@@ -25,7 +25,7 @@ PASSES = (
         ("nothing", ("--hypothesis-profile", "week"), "choose dev, ci, nightly"),
         ("nothing", ("--shares", "0"), "--shares: '0' must be a whole number, 1 or more"),
         ("nothing", ("--verdicts", "."), "--verdicts . is a folder"),
-        ("nothing", ("--known-lists", "nowhere"), "--known-lists nowhere is no folder"),
+        ("nothing", ("--known-list", "nowhere"), "nowhere: cannot be read: No such file"),
     ],
 )
 def test_a_wrong_question_is_answered_in_a_sentence(

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import Phase, assume, given, settings, strategies as st
 from properties.contract import clause
 from fixtures.subjects.subject import Capability
-from fixtures.worlds.errors import RankDied
+from fixtures.ranks.errors import RankDied
 
 @clause("LIN-1")
 @given(number=st.integers())
@@ -239,7 +239,7 @@ def test_once_no_ranks_can_be_started_nothing_more_is_tried(gate: Gate) -> None:
     gate.write(
         "test_properties.py",
         "from properties.contract import clause\n"
-        "from fixtures.worlds.errors import CannotStart\n\n"
+        "from fixtures.ranks.errors import CannotStart\n\n"
         "def make(size):\n"
         "    raise CannotStart('importing vllm failed: it is broken\\nat length')\n\n"
         "@clause('LIN-1')\ndef test_first(subject):\n"

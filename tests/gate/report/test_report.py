@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,9 +10,9 @@ import pytest
 
 from gate.command import ROOT, seen_from
 from gate.judgement import Judgement
-from gate.report import compare, model, pages
+from gate.report import columns, compare, model, pages
 from gate.report.model import Run
-from gate.results import TestResult, Verdict
+from gate.results import KnownFailure, TestResult, Verdict
 
 
 def _run(folder: Path, version: str, *results: TestResult, target: str = "") -> Run:
@@ -20,7 +21,7 @@ def _run(folder: Path, version: str, *results: TestResult, target: str = "") -> 
         "vllm",
         version,
         "cpu",
-        "processes",
+        "forked",
         "ci",
         {"torch": "2.13.0"},
         run_with="PYTHONPATH=.tox/vllm/x .venv/bin/python",
@@ -56,8 +57,82 @@ def test_the_pages_show_verdict_reason_example_and_how_to_repeat(tmp_path: Path)
     assert "https://" not in html
     assert html.index("<span>2</span>") < html.index("<span>17-32</span>")
     summary = (tmp_path / "summary.md").read_text("utf-8")
-    assert "| LIN-2 | fail (7) | pass (7) |" in summary
-    assert r"- LIN-2 **fail**: shard 1 \| is wrong" in summary
+    assert "| LIN-2 | fail 7 | pass 7 |" in summary
+    assert r"- LIN-2 **fail** on vllm 0.32.0: shard 1 \| is wrong" in summary
+    assert "  - `pytest --reproduce abc`" in summary
+
+
+def _known(*matches: str, clause: str = "LIN-2") -> TestResult:
+    listed = tuple(KnownFailure(m, f"{m} is wrong", f"properties/scripts/{m}.py") for m in matches)
+    reason = "; ".join(map(str, listed))
+    return replace(_result(Verdict.KNOWN, reason, clause), listed=listed, counterexample="tp=2")
+
+
+def test_a_reason_stands_once_with_its_script_its_clauses_and_its_releases(tmp_path: Path) -> None:
+    runs = [
+        _run(tmp_path, "0.30.0", _known("bias", "scale"), _known("bias", clause="GRP-1")),
+        _run(tmp_path, "0.31.0", _known("bias"), _result(Verdict.PASS, clause="GRP-1")),
+        _run(tmp_path, "0.32.0", _known("bias"), _result(Verdict.PASS, clause="GRP-1")),
+    ]
+    pages.write(tmp_path, runs)
+    script = os.path.relpath(ROOT / "properties/scripts/bias.py", tmp_path)
+    summary = (tmp_path / "summary.md").read_text("utf-8")
+    assert summary.count("bias is wrong") == 1
+    assert f"1. LIN-2, GRP-1 on vllm 0.30.0 to 0.32.0: bias is wrong ([shown]({script}))" in summary
+    assert "2. LIN-2 on vllm 0.30.0: scale is wrong" in summary
+    html = (tmp_path / "index.html").read_text("utf-8")
+    assert f'<b>LIN-2, GRP-1</b> bias is wrong (<a href="{script}">bias.py</a>)' in html
+    # Of releases that fail alike, what is behind a cell tells once.
+    assert "vllm 0.31.0, 0.32.0, 7 examples" in html
+
+
+def test_the_summary_says_what_changed_from_release_to_release(tmp_path: Path) -> None:
+    runs = [
+        _run(tmp_path, "0.30.0", _known("bias", "scale")),
+        _run(tmp_path, "0.31.0", _known("bias", "shape")),
+        _run(tmp_path, "0.32.0", _known("bias", "shape")),
+        _run(tmp_path, "0.33.0", _result(Verdict.PASS)),
+    ]
+    pages.write(tmp_path, runs)
+    summary = (tmp_path / "summary.md").read_text("utf-8")
+    assert (
+        "- vllm 0.30.0 to vllm 0.31.0: known failure 3 is new; known failure 2 is gone\n"
+        "- vllm 0.32.0 to vllm 0.33.0: LIN-2 from known to pass; known failures 1, 3 are gone\n"
+    ) in summary
+    assert "| vllm 0.30.0 to 0.32.0 | 0 | 1 | 7 |" in summary
+
+
+def test_the_summary_says_of_a_clause_that_does_not_apply_why(tmp_path: Path) -> None:
+    lacks = "it came with 0.27.1"
+    absent = replace(_result(Verdict.NOT_APPLICABLE, lacks, "LIN-3"), test="t::x", examples=0)
+    partly = replace(_result(Verdict.NOT_APPLICABLE, "no GPU"), test="t::y", examples=0)
+    pages.write(tmp_path, [_run(tmp_path, "0.26.0", absent, partly, _result(Verdict.PASS))])
+    summary = (tmp_path / "summary.md").read_text("utf-8")
+    assert f"- LIN-3 on vllm 0.26.0: {lacks}" in summary
+    assert "no GPU" not in summary
+    assert "no GPU" in (tmp_path / "index.html").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("meant", "words"),
+    [
+        ("a", "impl 1.0"),
+        ("bc", "vllm 1.0, 1.1"),
+        ("bcd", "vllm 1.0 to 1.2"),
+        ("abd", "impl 1.0; vllm 1.0; vllm 1.2"),
+        ("de", "vllm 1.2, 1.2 (vllm-mine)"),
+        ("", ""),
+    ],
+)
+def test_neighbors_of_one_subject_are_a_range(tmp_path: Path, meant: str, words: str) -> None:
+    runs = {
+        "a": replace(_run(tmp_path, "1.0", target="impl"), subject="impl"),
+        "b": _run(tmp_path, "1.0"),
+        "c": _run(tmp_path, "1.1"),
+        "d": _run(tmp_path, "1.2"),
+        "e": _run(tmp_path, "1.2", target="vllm-mine"),
+    }
+    assert columns.span([runs[name] for name in meant], list(runs.values())) == words
 
 
 def test_the_page_links_the_scripts_of_a_failure(tmp_path: Path) -> None:
