@@ -322,9 +322,9 @@ def crossed(rank: Rank) -> None:
 
 
 def lonely_group(rank: Rank) -> None:
-    """One rank does not come to make the groups."""
+    """One rank does not come to make the groups, which no other program makes."""
     if rank.rank != 1:
-        rank.new_group(((0, 1), (2, 3)))
+        rank.new_group(((0, 3), (1, 2)))
 
 
 def waits_in_a_pair(rank: Rank) -> None:

@@ -122,7 +122,7 @@ def main() -> None:
         seconds = time.monotonic() - start
         print(f"{world.kind}: {options.examples} examples in {seconds:.0f} s", flush=True)
         for name, old, new in zip(Usage._fields, before, after, strict=True):
-            print(f"  {name}: {old} -> {new} ({new / max(old, 1) - 1:+.1%})", flush=True)
+            print(f"  {name}: {old} -> {new} ({(new - old) / max(old, 1):+.1%})", flush=True)
 
 
 if __name__ == "__main__":
