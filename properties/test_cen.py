@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fixtures import strategies
@@ -12,7 +12,6 @@ from fixtures.model.options import SWITCHES, Switch
 from fixtures.programs import census
 from fixtures.subjects.rank import QueryProjections
 from fixtures.subjects.subject import Capability, Subject
-from gate.profiles import examples
 from properties.contract import clause
 
 # Two ranks: each imports every model.
@@ -95,8 +94,7 @@ def test_every_layer_of_a_model_decides_alike(
         )
 
 
-@clause("CEN-1", "CEN-2", needs=(Capability.SWITCH,))
-@settings(max_examples=examples(0.5))
+@clause("CEN-1", "CEN-2", needs=(Capability.SWITCH,), effort=0.5)
 @given(layer=layers(), q_lora=st.booleans())
 def test_a_deepseek_layer_is_replicated_exactly_when_the_switch_is_on(
     subject: Subject, layer: tuple[Layout, MLADims], q_lora: bool

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fixtures import strategies
@@ -23,7 +23,6 @@ from fixtures.programs.mla import ModuleCase
 from fixtures.subjects import registry
 from fixtures.subjects.subject import Capability, Subject
 from fixtures.worlds.api import Collective
-from gate.profiles import examples
 from properties import pinned
 from properties.contract import clause
 
@@ -324,9 +323,8 @@ def process_subject(subject: Subject) -> Iterator[Subject]:
 PAIRS = strategies.module_cases(layout=strategies.layouts(tp_sizes=(2,), min_dcp=2))
 
 
-@clause("DEC-9", needs=(Capability.ATTENTION_OPERATOR, Capability.PREFILL))
+@clause("DEC-9", needs=(Capability.ATTENTION_OPERATOR, Capability.PREFILL), effort=0.1)
 @given(case=PAIRS)
-@settings(max_examples=examples(0.1))
 def test_the_operator_that_carries_the_replicated_query_passes_opcheck(
     process_subject: Subject, case: ModuleCase
 ) -> None:
@@ -336,9 +334,8 @@ def test_the_operator_that_carries_the_replicated_query_passes_opcheck(
         assert not wrong, f"opcheck on rank {rank}: {wrong}"
 
 
-@clause("DEC-9", needs=(Capability.COMPILED_LAYER,))
+@clause("DEC-9", needs=(Capability.COMPILED_LAYER,), effort=0.15)
 @given(case=PAIRS)
-@settings(max_examples=examples(0.15))
 def test_a_compiled_module_equals_the_eager_one(process_subject: Subject, case: ModuleCase) -> None:
     expected, live = case.expected(), case.batch.num_tokens
     steps = process_subject.run(case.layout, mla.eager_and_compiled, case)

@@ -31,13 +31,13 @@ from hypothesis import Phase
 from fixtures.subjects.subject import Subject
 from fixtures.worlds.lifeline import die_with
 from fixtures.worlds.pool import Worlds
-from gate import plugin as gate
 from gate import profiles
 from gate.faults.fault import Seed
 from gate.faults.outcome import Fate, Outcome, judge
 from gate.faults.seeding import edited_functions, seed_imports, seed_started_processes
 from gate.faults.source import FaultError
 from gate.faults.worlds import SeededWorlds
+from gate.plugin import SUBJECT
 from gate.results import TestResult, Verdict
 from gate.runner import RESULT
 from properties.contract import MARK, clauses_of
@@ -96,7 +96,7 @@ class Session:
         """Run the faults in place of the tests."""
         if session.testsfailed:
             raise session.Interrupted("the properties cannot be collected")
-        subject, worlds = session.config.stash[gate._SUBJECT]
+        subject, worlds = session.config.stash[SUBJECT]
         self.subject = subject
         properties = [item for item in session.items if item.get_closest_marker(MARK)]
         needed = [

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import jinja2
 
-from gate.report.model import Run, coverage
+from gate.report.verdict_file import Run, coverage
 from gate.results import NO_PROPERTY, ClauseResult, Verdict
 from properties.contract import contract
 
@@ -59,7 +59,7 @@ def write(folder: Path, runs: Sequence[Run], waiting: Sequence[str] = ()) -> Non
         "unstated": [row for row in rows if not any(cell.tests for cell in row.cells)],
         "no_property": NO_PROPERTY,
         "waiting": waiting,
-        "incomplete": [run.title for run in runs if not run.complete],
+        "incomplete": [run.title for run in runs if not run.finished],
         "settings": _settings(runs),
         "grid": _grid(coverage(runs).get("tp x dcp", {})),
         "bars": {name: counts for name, counts in coverage(runs).items() if name != "tp x dcp"},

@@ -1,52 +1,61 @@
-"""``python -m gate.matrix.publish``: copy a finished matrix to where it is published."""
+"""Copy a finished matrix to where it is published."""
 
 from __future__ import annotations
 
 import argparse
 import re
 import shutil
-import sys
 from pathlib import Path
 
-from gate.command import ROOT
-from gate.report import model, pages
-from gate.report.model import SCRIPTS, VerdictFileError, natural
+import pytest
+
+from gate.exit_codes import ExitCode
+from gate.paste import ROOT
+from gate.report import pages, verdict_file
+from gate.report.verdict_file import SCRIPTS, VerdictFileError, natural
 
 _PAGES = ("index.html", "summary.md")
 
 
-def main(arguments: list[str] | None = None) -> int:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add where the matrix is, and where it goes."""
+    parser.add_argument(
+        "--from",
+        dest="source",
+        type=Path,
+        default=Path("reports/matrix"),
+        help="(default: %(default)s)",
+    )
+    parser.add_argument(
+        "--to", type=Path, default=ROOT / "docs" / "matrix", help="(default: docs/matrix)"
+    )
+
+
+def run(options: argparse.Namespace) -> ExitCode:
     """Copy verdicts, pages and scripts.
 
-    Returns:
-        0, or 2 where the run is not finished or other files are where it would go.
+    Raises:
+        pytest.UsageError: The matrix is not finished, or other files are where it would go.
     """
-    parser = argparse.ArgumentParser(prog="python -m gate.matrix.publish", description=__doc__)
-    parser.add_argument("--from", dest="source", type=Path, default=Path("reports/matrix"))
-    parser.add_argument("--to", type=Path, default=ROOT / "docs" / "matrix")
-    options = parser.parse_args(arguments)
     try:
         verdicts = _finished(options.source)
     except VerdictFileError as error:
-        print(error, file=sys.stderr)
-        return 2
+        raise pytest.UsageError(str(error)) from error
     if options.to.exists():
         if foreign := sorted({path.name for path in options.to.iterdir()} - _published(options.to)):
-            print(
+            raise pytest.UsageError(
                 f"{options.to} would be replaced, but holds {', '.join(foreign[:3])}, which no "
-                f"matrix has: name a folder that is new or holds a published matrix",
-                file=sys.stderr,
+                f"matrix has: name a folder that is new or holds a published matrix"
             )
-            return 2
         shutil.rmtree(options.to)
     options.to.mkdir(parents=True)
     if (options.source / SCRIPTS).exists():
         shutil.copytree(options.source / SCRIPTS, options.to / SCRIPTS)
     copies = [Path(shutil.copy(path, options.to)) for path in verdicts]
     # Written again and not copied, as they say where the scripts are.
-    pages.write(options.to, [model.read(path) for path in copies])
+    pages.write(options.to, [verdict_file.read(path) for path in copies])
     print(f"{len(verdicts)} verdicts and their pages are in {options.to}")
-    return 0
+    return ExitCode.PASSED
 
 
 def _published(folder: Path) -> set[str]:
@@ -58,7 +67,7 @@ def _finished(folder: Path) -> list[Path]:
     """The verdict files in ``folder``.
 
     Raises:
-        VerdictFileError: There are none, one is incomplete or repeats failures by absolute
+        VerdictFileError: There are none, one is not finished or repeats failures by absolute
             paths, or a page is missing or says that a target has not been judged.
     """
     verdicts = sorted(folder.glob("*.json"), key=lambda path: natural(path.stem))
@@ -67,9 +76,9 @@ def _finished(folder: Path) -> list[Path]:
     if missing := [name for name in _PAGES if not (folder / name).is_file()]:
         raise VerdictFileError(f"{folder} lacks {', '.join(missing)}: end it with --resume")
     for path in verdicts:
-        run = model.read(path)
+        run = verdict_file.read(path)
         # That a release cannot be judged is a result; that a run was cut short is none.
-        if not run.complete and not run.error:
+        if not run.finished and not run.error:
             raise VerdictFileError(f"{path} is incomplete: end it with --resume")
         if re.search(r"(^|[ :='])(/|\.\./)", run.run_with):
             raise VerdictFileError(
@@ -80,7 +89,3 @@ def _finished(folder: Path) -> list[Path]:
     if re.search(r"^\*\*Incomplete\*\*: .* not judged yet\.$", summary, re.MULTILINE):
         raise VerdictFileError(f"{folder} is incomplete: end it with --resume")
     return verdicts
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -8,22 +8,23 @@ from typing import Any
 
 import pytest
 
+from gate.__main__ import main
+from gate.exit_codes import ExitCode
 from gate.judgement import Judgement
-from gate.matrix.publish import main
-from gate.report import model, pages
+from gate.report import pages, verdict_file
 
 
 def _matrix(
     folder: Path,
-    complete: bool = True,
+    finished: bool = True,
     waiting: tuple[str, ...] = (),
     run_with: str = "PYTHONPATH=.tox/vllm/vllm-0.32.0 .tox/judge/bin/python",
 ) -> Path:
     path = folder / "vllm-0.32.0.json"
     Judgement(
-        *("vllm", "0.32.0", "cpu", "processes", "ci", {}), run_with=run_with, complete=complete
+        *("vllm", "0.32.0", "cpu", "processes", "ci", {}), run_with=run_with, finished=finished
     ).write(path)
-    pages.write(folder, [model.read(path)], waiting)
+    pages.write(folder, [verdict_file.read(path)], waiting)
     script = folder / "scripts" / "vllm-0.32.0" / "test_x-test_y.py"
     script.parent.mkdir(parents=True)
     script.touch()
@@ -36,7 +37,7 @@ def test_a_finished_matrix_replaces_the_one_before(tmp_path: Path) -> None:
     (target / "vllm-0.20.0.json").touch()
     with (source / "summary.md").open("a") as summary:
         summary.write("- DEC-9 **not applicable**: on a GPU, where it is not judged yet.\n")
-    assert main(["--from", str(source), "--to", str(target)]) == 0
+    assert main(["publish", "--from", str(source), "--to", str(target)]) == 0
     copied = {path.relative_to(target).as_posix() for path in target.rglob("*") if path.is_file()}
     assert copied == {
         "index.html",
@@ -49,7 +50,7 @@ def test_a_finished_matrix_replaces_the_one_before(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"complete": False}, "is incomplete"),
+        ({"finished": False}, "is incomplete"),
         ({"waiting": ("vllm==0.33.0",)}, "is incomplete"),
         ({"run_with": sys.executable}, "is on no other machine"),
         ({"run_with": "PYTHONPATH=.tox:../vllm python"}, "is on no other machine"),
@@ -64,7 +65,8 @@ def test_an_unfinished_matrix_or_one_of_this_machine_alone_is_refused_and_replac
     source, target = _matrix(tmp_path / "reports", **given), tmp_path / "published"
     target.mkdir()
     (target / "kept").touch()
-    assert main(["--from", str(source), "--to", str(target)]) == 2
+    with pytest.raises(SystemExit, match=str(ExitCode.USAGE.value)):
+        main(["publish", "--from", str(source), "--to", str(target)])
     assert sentence in capsys.readouterr().err
     assert [path.name for path in target.iterdir()] == ["kept"]
 
@@ -75,6 +77,7 @@ def test_a_folder_of_other_things_is_not_replaced(
     source, target = _matrix(tmp_path / "reports"), tmp_path / "work"
     target.mkdir()
     (target / "thesis.tex").write_text("mine")
-    assert main(["--from", str(source), "--to", str(target)]) == 2
+    with pytest.raises(SystemExit, match=str(ExitCode.USAGE.value)):
+        main(["publish", "--from", str(source), "--to", str(target)])
     assert "holds thesis.tex, which no matrix has" in capsys.readouterr().err
     assert [path.name for path in target.iterdir()] == ["thesis.tex"]
