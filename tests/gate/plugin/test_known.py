@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from gate import known
+from gate.exit_codes import ExitCode
 from tests.gate.plugin.conftest import Gate
 
 ROOT = Path(__file__).parents[3]
@@ -55,7 +56,7 @@ def test_a_listed_failure_is_known_and_the_run_succeeds(
     monkeypatch.setenv("BUG", "shard 1 of the bias is wrong")
     run = listed.run("-n", "1", "-k", "test_fails or passes", ".")
 
-    assert run.code == 0
+    assert run.code == ExitCode.PASSED
     assert run.clause("LIN-2")["verdict"] == "known"
     assert run.clause("LIN-2")["reason"] == "the bias is taken from shard 0 (findings/bias.py)"
     assert "1 passed, 1 known" in run.output
@@ -67,7 +68,7 @@ def test_another_failure_of_a_listed_clause_is_new(
     monkeypatch.setenv("BUG", "the weight is wrong")
     run = listed.run("-k", "test_fails", ".")
 
-    assert run.code == 1
+    assert run.code == ExitCode.FAILED
     assert run.clause("LIN-2")["verdict"] == "fail"
 
 
@@ -79,7 +80,7 @@ def test_a_second_bug_beside_a_listed_one_is_new(
     listed.write("known/nothing-1.0.toml", ENTRY.format(target=test))
     run = listed.run("-k", "two_bugs", ".")
 
-    assert run.code == 1
+    assert run.code == ExitCode.FAILED
     assert run.clause("LIN-3")["verdict"] == "fail"
     assert run.clause("LIN-3")["reason"].startswith("ValueError: a second bug")
     assert "ValueError: a second bug" in run.output
@@ -88,7 +89,7 @@ def test_a_second_bug_beside_a_listed_one_is_new(
 def test_an_entry_that_does_not_fail_any_more_fails_the_run(listed: Gate) -> None:
     run = listed.run()
 
-    assert run.code == 1
+    assert run.code == ExitCode.FAILED
     assert run.clause("LIN-2")["verdict"] == "pass"
     assert "LIN-2 does not fail as listed any more" in run.output
     assert len(run.verdicts["complaints"]) == 1
@@ -103,7 +104,7 @@ def test_an_entry_that_another_shields_is_stale(
     listed.write("known/nothing-1.0.toml", entry + entry.replace("of the bias", "of the scale"))
     run = listed.run("-k", "test_fails", ".")
 
-    assert run.code == 1
+    assert run.code == ExitCode.FAILED
     assert run.clause("LIN-2")["verdict"] == "known"
     [complaint] = run.verdicts["complaints"]
     assert "of the scale" in complaint
@@ -134,7 +135,7 @@ def test_every_entry_links_a_script(path: Path) -> None:
 
 
 def test_an_entry_is_not_stale_because_its_test_was_not_selected(listed: Gate) -> None:
-    assert listed.run("-k", "passes", ".").code == 0
+    assert listed.run("-k", "passes", ".").code == ExitCode.PASSED
 
 
 def test_an_entry_of_no_test_fails_a_whole_run(listed: Gate) -> None:
@@ -143,7 +144,7 @@ def test_an_entry_of_no_test_fails_a_whole_run(listed: Gate) -> None:
     )
     run = listed.run()
 
-    assert run.code == 1
+    assert run.code == ExitCode.FAILED
     assert "test_properties.py::test_gone is no test or clause of any property" in run.output
 
 
@@ -165,6 +166,6 @@ def test_a_wrong_list_is_refused_in_a_sentence(gate: Gate, text: str, sentence: 
     gate.write("known/nothing-1.0.toml", text)
     run = gate.run()
 
-    assert run.code == 4
+    assert run.code == ExitCode.USAGE
     assert "nothing-1.0.toml" in run.output
     assert sentence in run.output
