@@ -1,26 +1,32 @@
 """Runs the examples of one test: counts them, cuts its share, and tolerates known failures.
 
 One wrapper around the body of the test sees an example begin and end. Hypothesis' observations
-are the better source for what is known once an example is the smallest: its notes and the choices
-that repeat it. They cannot count examples: of one that is replayed by ``reproduce_failure`` there
-is none, a failing ``@example`` is told as "gave up" and one that skips as "passed", and arguments
-come without their types. They cost a few percent, so they begin with the first failure.
+are the better source for what is known once an example is the smallest: its notes, and what
+repeats it. They cannot count examples: of one that ``reproduce_failure`` replays there is none, a
+failing ``@example`` is told as "gave up" and one that skips as "passed", and arguments come
+without their types. Nor may they be asked for earlier: each costs a traceback in words, which is
+most of the time of a search for the smallest example.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
 
 import pytest
 from hypothesis import is_hypothesis_test
+from hypothesis.control import current_build_context
 from hypothesis.errors import StopTest, UnsatisfiedAssumption
-from hypothesis.internal import observability
-from hypothesis.internal.observability import Observation, TestCaseObservation
+from hypothesis.internal.observability import (
+    Observation,
+    TestCaseObservation,
+    add_observability_callback,
+    remove_observability_callback,
+)
 from hypothesis.strategies import DataObject
 
 from gate.features import FeatureCounts
@@ -70,11 +76,10 @@ def tolerate_known_failures(item: pytest.Function, entries: Sequence[Entry]) -> 
     handle = item.function.hypothesis
     inner = handle.inner_test
     share = share_of(item)
-    observer: _Observer | None = None
+    hearing = _Hearing(examples)
 
     @functools.wraps(inner)
     def one_example(*args: Any, **kwargs: Any) -> Any:
-        nonlocal observer
         __tracebackhide__ = True
         examples.started += 1
         drawn = {
@@ -84,6 +89,8 @@ def tolerate_known_failures(item: pytest.Function, entries: Sequence[Entry]) -> 
         }
         if not share.has(*drawn.items()):
             return None
+        if current_build_context().is_final:
+            hearing.begin()
         try:
             result = inner(*args, **kwargs)
         except _REJECTED:
@@ -95,54 +102,48 @@ def tolerate_known_failures(item: pytest.Function, entries: Sequence[Entry]) -> 
                 examples.known.setdefault(entry, error)
                 return None
             share.failed()
-            if observer is None:
-                observer = stack.enter_context(_observed(examples))
-            observer.error = error
+            hearing.error = error
             raise
         examples.finished += 1
         examples.features.add(drawn.values())
         return result
 
-    with ExitStack() as stack:
-        stack.enter_context(mock.patch.object(handle, "inner_test", one_example))
-        yield examples
+    try:
+        with mock.patch.object(handle, "inner_test", one_example):
+            yield examples
+    finally:
+        hearing.end()
 
 
 @dataclass
-class _Observer:
-    """Hears of each example from Hypothesis when it is over.
+class _Hearing:
+    """Hears from Hypothesis of an example that it runs for the last time.
 
     Attributes:
-        examples: Gets what Hypothesis tells of the smallest failing ones.
-        error: What the present example raised.
+        examples: Gets what is told.
+        error: What it raised; none if it passes this time, which Hypothesis calls flaky.
     """
 
     examples: Examples
     error: Exception | None = None
 
-    def __call__(self, told: Observation) -> None:
-        if not isinstance(told, TestCaseObservation):
-            return
-        if told.how_generated == "minimal failing test case":
-            self.examples.decorators.append(told.metadata.reproduction_decorator or "")
-            # It may pass in its last replay, which Hypothesis calls flaky.
+    def begin(self) -> None:
+        self.end()
+        self.error = None
+        add_observability_callback(self._hear)
+
+    def end(self) -> None:
+        remove_observability_callback(self._hear)
+
+    def _hear(self, told: Observation) -> None:
+        self.end()
+        if isinstance(told, TestCaseObservation) and told.metadata.reproduction_decorator:
+            self.examples.decorators.append(told.metadata.reproduction_decorator)
             if self.error is not None:
                 notes = told.metadata.notes
                 own = [note for note in notes if not note.startswith("Draw ")]
                 lines = [in_words(self.error), *(own or notes)]
                 vars(self.error)[_ATTRIBUTE] = "\n".join(filter(None, lines))
-        self.error = None
-
-
-@contextmanager
-def _observed(examples: Examples) -> Iterator[_Observer]:
-    observer = _Observer(examples)
-    # Coverage would be traced line by line.
-    with (
-        mock.patch.object(observability, "OBSERVABILITY_COLLECT_COVERAGE", False),
-        observability.with_observability_callback(observer),
-    ):
-        yield observer
 
 
 def describe(arguments: Mapping[str, Any]) -> str:

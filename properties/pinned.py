@@ -1,4 +1,4 @@
-"""Inputs that once broke somebody's implementation, as reported in public; see docs/faults.md."""
+"""Inputs that once broke an implementation, as reported in public; see docs/public-bugs.md."""
 
 from __future__ import annotations
 

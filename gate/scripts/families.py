@@ -42,7 +42,7 @@ def context_of(call: Call) -> tuple[str, Context]:
 def _linear(call: Call, arguments: Mapping[str, Any]) -> Context:
     case: LinearCase = arguments["case"]
     if case.quantization != UNQUANTIZED:
-        raise NoScriptError(f"no script shows quantised weights ({case.quantization}) yet")
+        raise NoScriptError(f"no script shows quantized weights ({case.quantization}) yet")
     ranks = range(call.layout.tp)
     group = bool(arguments.get("group")) or call.program in (
         linear.local_view,
@@ -112,7 +112,7 @@ def _decode(call: Call, arguments: Mapping[str, Any]) -> Context:
     case: DecodeCase = arguments["case"]
     batch, dims = case.batch, case.dims
     if case.fp8 is not None:
-        raise NoScriptError("no script shows a quantised KV cache yet")
+        raise NoScriptError("no script shows a quantized KV cache yet")
     if batch.prefills or batch.padding or any(r.query_len > 1 for r in batch.decodes):
         raise NoScriptError("scripts show steps of one new token a sequence alone yet")
     width = dims.qk_nope_head_dim + dims.v_head_dim

@@ -276,3 +276,31 @@ def test_an_example_is_repeated_by_what_is_selected_in_the_end(gate: Gate) -> No
     assert run.code == ExitCode.FAILED
     [test] = run.verdicts["tests"]
     assert test["counterexample"] == "value: 100"
+
+
+def test_an_example_that_is_drawn_while_it_runs_is_told_and_repeated(gate: Gate) -> None:
+    gate.write(
+        "test_properties.py",
+        "from hypothesis import example, given\nfrom hypothesis import strategies as st\n"
+        "from properties.contract import clause\n\n"
+        "@clause('LIN-1')\n@given(data=st.data(), size=st.integers(1, 3))\n"
+        "def test_draws(data, size):\n"
+        "    assert data.draw(st.integers(), label='rows') < 100, 'too many'\n\n"
+        "@clause('LIN-2')\n@example(value=101)\n@given(value=st.integers(0, 9))\n"
+        "def test_is_given_one(value):\n    assert value < 100\n\n"
+        "@clause('LIN-3')\n@given(value=st.integers())\n"
+        "def test_has_two_failures(value):\n    assert value < 100\n"
+        "    if value < -100: raise ExceptionGroup('ranks', [ValueError('rank 0')])\n",
+    )
+    run = gate.run()
+    tests = {test["test"].rpartition("_")[2]: test for test in run.verdicts["tests"]}
+    assert tests["draws"]["counterexample"] == "size: 1\nDraw 1 (rows): 100"
+    assert " --reproduce " in tests["draws"]["repeat"]
+    assert (tests["one"]["counterexample"], tests["one"]["examples"]) == ("value: 101", 1)
+    assert "--reproduce" not in tests["one"]["repeat"]
+    words = tests["failures"]["counterexample"].split("\n\n")
+    assert sorted(words) == ["value: -101", "value: 100"]
+
+    again = gate.paste(tests["draws"]["repeat"])
+    assert again.returncode == ExitCode.FAILED, again.stdout
+    assert "Draw 1 (rows): 100" in again.stdout

@@ -165,7 +165,7 @@ def test_the_numbers_of_a_script_are_those_of_the_example(magnitude: Magnitude) 
                 ),
                 {},
             ),
-            "no script shows quantised weights",
+            "no script shows quantized weights",
         ),
     ],
 )
