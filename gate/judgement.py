@@ -43,8 +43,8 @@ class Judgement:
         plan: Clauses of every collected property, by node id.
         selected: Those of the plan that the run was asked for.
         exit_code: Of the run, once it is over.
-        whole: Whether every property was asked for, none deselected.
-        complete: Whether every test that was selected has run.
+        full_suite: True if every property was asked for, none deselected.
+        finished: True if every selected test has run.
         results: Of the tests that ran.
     """
 
@@ -59,8 +59,8 @@ class Judgement:
     partial: bool = False
     plan: dict[str, tuple[str, ...]] = field(default_factory=dict)
     selected: set[str] = field(default_factory=set)
-    whole: bool = False
-    complete: bool = False
+    full_suite: bool = False
+    finished: bool = False
     exit_code: int | None = None
     results: dict[str, TestResult] = field(default_factory=dict)
 
@@ -86,7 +86,7 @@ class Judgement:
             and (silent := tuple(id_ for id_ in ids if id_ not in spoken_of))
         ]
         clauses = judge(contract(), heard + deselected)
-        if self.whole:
+        if self.full_suite:
             return clauses
         return [
             replace(clause, reason=NOT_SELECTED) if clause.reason == NO_PROPERTY else clause
@@ -102,7 +102,7 @@ class Judgement:
             f"({entry.reason}): remove the entry {entry.match.pattern!r}"
             for entry in known.stale(self.entries, self.plan, list(self.results.values()))
         ]
-        if self.whole and self.complete and self.plan:
+        if self.full_suite and self.finished and self.plan:
             found += [
                 f"known list: {entry.target} is no test or clause of any property: correct it"
                 for entry in known.unmatched(self.entries, self.plan)
@@ -118,9 +118,9 @@ class Judgement:
             "world": self.world,
             "profile": self.profile,
             "run_with": self.run_with,
-            "complete": self.complete,
+            "finished": self.finished,
             "exit_code": self.exit_code,
-            "whole": self.whole,
+            "full_suite": self.full_suite,
             "settings": dict(self.settings),
             "complaints": self.complaints(),
             "clauses": [clause.to_json() for clause in self.clauses()],

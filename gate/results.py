@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from gate.generated import Generated
+from gate.features import Generated
 
 
 class Verdict(StrEnum):

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Generator, Sequence
 
-import hypothesis
 import pytest
-from hypothesis import is_hypothesis_test
 from hypothesis.errors import DidNotReproduce, Unsatisfiable
 
 from fixtures.strategies.layouts import covering
 from fixtures.subjects.subject import Subject
 from gate import known
-from gate.counting import Tally, counted, description_of
-from gate.listed import past_listed
+from gate.examples import Examples, in_words, tolerate_known_failures
+from gate.reproduction import option_of, pin
 from gate.results import KnownFailure, TestResult, Verdict
 from gate.shares import share_of, whole_id
 from properties.contract import MARK, clauses_of, needs_of
 
 RESULT = "gate"
 PASSES_NOW = "this example passes now"
-_TALLY = pytest.StashKey[Tally]()
-_BLOB = re.compile(r"@reproduce_failure\('(?P<version>[^']+)', b'(?P<blob>[^']+)'\)")
+EXAMPLES = pytest.StashKey[Examples]()
 
 
 class Runner:
@@ -59,7 +55,7 @@ class Runner:
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Note what is left to run."""
         if reproduce := session.config.getoption("reproduce"):
-            _pin(session.items, reproduce)
+            pin(session.items, reproduce)
         self.selected = {item.nodeid for item in session.items if _is_property(item)}
 
     @pytest.hookimpl(tryfirst=True)
@@ -71,9 +67,9 @@ class Runner:
         if reasons:
             pytest.skip("; ".join(dict.fromkeys(reasons)))
 
-    @pytest.hookimpl(wrapper=True)
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None]:
-        """Count the examples of a property."""
+        """Count the examples of a property; other plugins find the count in its stash."""
         if not _is_property(item):
             return (yield)
         assert isinstance(item, pytest.Function)
@@ -81,18 +77,17 @@ class Runner:
         result = None
         with (
             covering(self._subject.selection),
-            counted(item) as tally,
-            past_listed(item, entries) as met,
+            tolerate_known_failures(item, entries) as examples,
         ):
-            item.stash[_TALLY] = tally
+            item.stash[EXAMPLES] = examples
             try:
                 result = yield
             except DidNotReproduce:
                 # Also said of an example that could not be built again, which is no pass.
-                if not tally.examples:
+                if not examples.finished:
                     raise
-        if met:
-            raise ExceptionGroup("failures as listed", list(met.values()))
+        if examples.known:
+            raise ExceptionGroup("failures as listed", list(examples.known.values()))
         return result
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -123,12 +118,12 @@ class Runner:
     def _judge(
         self, item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport
     ) -> TestResult:
-        tally = item.stash.get(_TALLY, Tally())
-        verdict, reason, counterexample, blob = Verdict.PASS, "", "", ""
+        examples = item.stash.get(EXAMPLES, Examples())
+        verdict, reason, counterexample = Verdict.PASS, "", ""
         listed: tuple[KnownFailure, ...] = ()
         skipped = call.excinfo and isinstance(call.excinfo.value, pytest.skip.Exception)
         # Hypothesis skips a test that its settings leave no example: that says nothing.
-        silent = not tally.started if skipped else not (call.excinfo or tally.examples)
+        silent = not examples.started if skipped else not (call.excinfo or examples.finished)
         if call.when == "call" and silent and share_of(item).count > 1:
             verdict, reason = Verdict.NOT_APPLICABLE, "this share has no example"
         elif call.when == "call" and silent:
@@ -148,23 +143,26 @@ class Runner:
             ):
                 verdict = Verdict.NOT_APPLICABLE
                 reason = f"{self._subject.selection.reason}: this property has no such case"
-            if not tally.started and verdict is Verdict.FAIL:
+            if not examples.started and verdict is Verdict.FAIL:
                 # Raised while the example was drawn: no word on the subject.
                 verdict = Verdict.UNKNOWN
             # Of a listed failure nothing else is shown.
-            words = _in_words if verdict is not Verdict.KNOWN else _in_words_and_message
-            counterexample = "\n\n".join(filter(None, map(words, errors)))
-            blob = _blob_of(call.excinfo.value, errors)
+            words = in_words if verdict is not Verdict.KNOWN else _in_words_and_message
+            raised = _raised_by_examples(call.excinfo.value)
+            counterexample = "\n\n".join(filter(None, map(words, raised)))
+        repeat = ""
+        if call.excinfo and not report.skipped:
+            repeat = self._repeat(item, examples.decorators)
         return TestResult(
             test=item.nodeid,
             clauses=clauses_of(item),
             verdict=verdict,
-            examples=tally.examples,
+            examples=examples.finished,
             seconds=round(report.duration, 3),
             reason=reason,
             counterexample=counterexample,
-            repeat=self._repeat(item, blob) if call.excinfo and not report.skipped else "",
-            generated=tally.census.to_json(),
+            repeat=repeat,
+            generated=examples.features.to_json(),
             listed=listed,
         )
 
@@ -195,10 +193,10 @@ class Runner:
     def _entries_of(self, item: pytest.Item) -> list[known.Entry]:
         return [entry for entry in self._entries if entry.covers(item.nodeid, clauses_of(item))]
 
-    def _repeat(self, item: pytest.Item, blob: str) -> str:
+    def _repeat(self, item: pytest.Item, decorators: Sequence[str]) -> str:
         command = ["-m", "pytest", whole_id(item.nodeid), *self._options]
-        if blob:
-            command += ["--reproduce", blob]
+        if decorators:
+            command += ["--reproduce", option_of(decorators[0])]
         return f"{self._run_with} {shlex.join(command)}"
 
 
@@ -223,38 +221,12 @@ def _headline(error: BaseException) -> str:
     return _message(error).partition("\n")[0]
 
 
-def _in_words(error: BaseException) -> str:
-    """The failing example: its arguments, then the steps that it noted, else what it drew."""
-    lines = [line for note in getattr(error, "__notes__", ()) for line in note.splitlines()]
-    steps = [line for line in lines if line.startswith("Step ")]
-    draws = [line for line in lines if line.startswith("Draw ")]
-    return "\n".join(filter(None, [description_of(error), *(steps or draws)]))
+def _raised_by_examples(error: BaseException) -> list[BaseException]:
+    """The errors by which single examples failed; an example may itself raise a group."""
+    if isinstance(error, BaseExceptionGroup) and not in_words(error):
+        return [raised for inner in error.exceptions for raised in _raised_by_examples(inner)]
+    return [error]
 
 
 def _in_words_and_message(error: BaseException) -> str:
-    return "\n".join(filter(None, [_in_words(error), _headline(error)]))
-
-
-def _blob_of(raised: BaseException, errors: Sequence[BaseException]) -> str:
-    """``version:blob`` of the first failure that Hypothesis can replay, or empty."""
-    for error in (*errors, raised):
-        for note in getattr(error, "__notes__", ()):
-            if found := _BLOB.search(note):
-                return f"{found['version']}:{found['blob']}"
-    return ""
-
-
-def _pin(items: Sequence[pytest.Item], reproduce: str) -> None:
-    """Make the one selected property run the example that ``version:blob`` encodes."""
-    version, _, blob = reproduce.partition(":")
-    if version != hypothesis.__version__:
-        raise pytest.UsageError(
-            f"--reproduce is of Hypothesis {version}, but {hypothesis.__version__} is "
-            f"installed: install that version to repeat the example"
-        )
-    if len(items) != 1 or not is_hypothesis_test(items[0].function):  # type: ignore[attr-defined]
-        raise pytest.UsageError(
-            f"--reproduce repeats one example of one property, but {len(items)} tests are "
-            f"selected: name the property, as the line to repeat it does"
-        )
-    hypothesis.reproduce_failure(version, blob.encode("ascii"))(items[0].function)  # type: ignore[attr-defined]
+    return "\n".join(filter(None, [in_words(error), _headline(error)]))

@@ -73,7 +73,7 @@ def summary(judgement: Judgement) -> str:
             tallies[clause.verdict] = tallies.get(clause.verdict, 0) + 1
     examples = sum(result.examples for result in judgement.results.values())
     counts = ", ".join(f"{tallies[verdict]} {verdict}" for verdict in Verdict if verdict in tallies)
-    state = "" if judgement.complete else " (incomplete)"
+    state = "" if judgement.finished else " (incomplete)"
     return (
         f"{judgement.subject} {judgement.version} on {judgement.device}: clauses {counts}; "
         f"{examples:,} examples, profile {judgement.profile}{state}"

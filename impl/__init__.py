@@ -9,3 +9,5 @@ kernel's class for ``attn_backend``, as there is no registry of backends; the me
 Triton context; ``envs.VLLM_DCP_Q_REPLICATE`` is the variable's name, and ``dcp_q_replicate()``
 reads it, because unset is told from off.
 """
+
+__version__ = "0.1.0"

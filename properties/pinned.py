@@ -1,4 +1,4 @@
-"""Inputs that once broke somebody's implementation, as reported in public; see docs/faults.md.
+"""Inputs that once broke somebody's implementation, as reported in public; see docs/public-bugs.md.
 
 What Hypothesis prints of an example can be pasted here: each name in it is imported.
 """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 
 from fixtures.cases import census as cases
 from fixtures.cases.census import CensusCase, ChoiceCase
@@ -12,7 +12,6 @@ from fixtures.programs import census
 from fixtures.strategies.census import census_cases, choice_cases
 from fixtures.subjects.rank import LAYER, QueryProjections
 from fixtures.subjects.subject import Capability, Subject
-from gate.profiles import examples
 from properties.contract import clause
 
 
@@ -78,8 +77,7 @@ def test_every_layer_of_a_model_decides_alike(subject: Subject, case: CensusCase
         )
 
 
-@clause("CEN-1", "CEN-2", needs=(Capability.SWITCH,))
-@settings(max_examples=examples(0.5))
+@clause("CEN-1", "CEN-2", needs=(Capability.SWITCH,), effort=0.5)
 @given(case=choice_cases())
 def test_a_deepseek_layer_is_replicated_exactly_when_the_switch_is_on(
     subject: Subject, case: ChoiceCase

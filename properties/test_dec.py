@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fixtures.cases.decode import DecodeCase
@@ -37,7 +37,6 @@ from fixtures.strategies.module import module_cases
 from fixtures.strategies.numbers import DTYPES
 from fixtures.subjects import registry
 from fixtures.subjects.subject import Capability, Subject
-from gate.profiles import examples
 from properties import pinned
 from properties.contract import clause
 
@@ -324,9 +323,8 @@ def process_subject(subject: Subject) -> Iterator[Subject]:
 PAIRS = module_cases(layout=layouts(tp_sizes=(2,), min_dcp=2))
 
 
-@clause("DEC-9", needs=(Capability.ATTENTION_OPERATOR, Capability.PREFILL))
+@clause("DEC-9", needs=(Capability.ATTENTION_OPERATOR, Capability.PREFILL), effort=0.1)
 @given(case=PAIRS)
-@settings(max_examples=examples(0.1))
 def test_the_operator_that_carries_the_replicated_query_passes_opcheck(
     process_subject: Subject, case: ModuleCase
 ) -> None:
@@ -336,9 +334,8 @@ def test_the_operator_that_carries_the_replicated_query_passes_opcheck(
         assert not wrong, f"opcheck on rank {rank}: {wrong}"
 
 
-@clause("DEC-9", needs=(Capability.COMPILED_LAYER,))
+@clause("DEC-9", needs=(Capability.COMPILED_LAYER,), effort=0.15)
 @given(case=PAIRS)
-@settings(max_examples=examples(0.15))
 def test_a_compiled_module_equals_the_eager_one(process_subject: Subject, case: ModuleCase) -> None:
     expected, live = module_oracle.expected(case), case.batch.num_tokens
     steps = process_subject.run(case.layout, compiled.eager_and_compiled, case)

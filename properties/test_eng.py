@@ -12,12 +12,11 @@ from fixtures.oracle.network import ModelOracle
 from fixtures.programs import engine
 from fixtures.strategies.engine import engine_cases
 from fixtures.subjects.subject import Capability, Subject
-from gate.profiles import examples
 from properties import pinned
 from properties.contract import clause
 
 # An engine takes seconds: to try what else would fail, once an example is small, takes minutes.
-COSTLY = settings(max_examples=examples(0.1), phases=set(Phase) - {Phase.explain})
+COSTLY = settings(phases=set(Phase) - {Phase.explain})
 
 
 @clause("ENG-1", needs=(Capability.ENGINE,))
@@ -42,7 +41,7 @@ def test_every_whole_block_of_a_prefix_is_used_again(subject: Subject, runner: R
         )
 
 
-@clause("ENG-1", needs=(Capability.ENGINE,))
+@clause("ENG-1", needs=(Capability.ENGINE,), effort=0.1)
 @given(case=engine_cases())
 @COSTLY
 def test_an_engine_gives_the_same_greedy_tokens_off_and_on(

@@ -27,7 +27,6 @@ from fixtures.strategies.startup import (
 )
 from fixtures.subjects.subject import Capability, Subject
 from fixtures.subjects.without_asserts import start_without_asserts
-from gate.profiles import examples
 from properties.contract import clause
 
 KINDS = ("NotImplementedError", "ValueError")
@@ -40,11 +39,10 @@ def _understood(subject: Subject, start: StartUp) -> StartUp:
     return dataclasses.replace(start, options=start.options.switched_by_environment())
 
 
-@clause("GRD-1", needs=(Capability.SWITCH,))
+@clause("GRD-1", needs=(Capability.SWITCH,), effort=0.5)
 @pytest.mark.parametrize(
     "obstacle", [pytest.param(obstacle, id=obstacle.name) for obstacle in Obstacle]
 )
-@settings(max_examples=examples(0.5))
 @given(data=st.data())
 def test_what_is_not_supported_is_refused_before_anything_is_allocated(
     subject: Subject, obstacle: Obstacle, data: st.DataObject
@@ -106,22 +104,19 @@ def test_what_is_supported_starts_as_the_switch_says(
     _check_starts(subject, data.draw(supported_start_ups(scheme), label="start-up"))
 
 
-@clause("GRD-2", needs=(Capability.SWITCH,))
-@settings(max_examples=examples(0.3))
+@clause("GRD-2", needs=(Capability.SWITCH,), effort=0.3)
 @given(start=ragged_start_ups())
 def test_blocks_that_reach_beyond_kv_b_proj_are_supported(subject: Subject, start: StartUp) -> None:
     _check_starts(subject, start)
 
 
-@clause("GRD-2", needs=(Capability.SWITCH,))
-@settings(max_examples=examples(0.3))
+@clause("GRD-2", needs=(Capability.SWITCH,), effort=0.3)
 @given(start=padded_start_ups())
 def test_padding_to_the_heads_of_the_group_is_supported(subject: Subject, start: StartUp) -> None:
     _check_starts(subject, start)
 
 
-@clause("GRD-3", needs=(Capability.SWITCH,))
-@settings(max_examples=examples(0.5))
+@clause("GRD-3", needs=(Capability.SWITCH,), effort=0.5)
 @given(
     layout=layouts(tp_sizes=(2,), min_dcp=2),
     texts=st.lists(spellings(), min_size=1, max_size=8).map(tuple),

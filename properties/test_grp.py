@@ -7,7 +7,7 @@ import re
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fixtures.cases.adapters import AdapterCase, Misfit
@@ -24,7 +24,6 @@ from fixtures.strategies.layouts import layouts
 from fixtures.strategies.linear import linear_cases, returns
 from fixtures.strategies.module import module_cases
 from fixtures.subjects.subject import Capability, Subject
-from gate.profiles import examples
 from properties.contract import clause
 
 
@@ -208,9 +207,8 @@ def _check_misfit_is_refused(
         check.bitwise(tried.after, tried.before, f"output of {where} after the refusal")
 
 
-@clause("GRP-6", needs=(Capability.ADAPTERS,))
+@clause("GRP-6", needs=(Capability.ADAPTERS,), effort=0.5)
 @pytest.mark.parametrize("kind", [pytest.param(kind, id=kind.name) for kind in Misfit])
-@settings(max_examples=examples(0.5))
 @given(data=st.data())
 def test_an_adapter_that_does_not_fit_the_plain_layer_is_refused(
     subject: Subject, kind: Misfit, data: st.DataObject
@@ -218,9 +216,8 @@ def test_an_adapter_that_does_not_fit_the_plain_layer_is_refused(
     _check_misfit_is_refused(subject, kind, data, group=False)
 
 
-@clause("GRP-6", needs=(Capability.GROUP_LINEAR,))
+@clause("GRP-6", needs=(Capability.GROUP_LINEAR,), effort=0.5)
 @pytest.mark.parametrize("kind", [pytest.param(kind, id=kind.name) for kind in Misfit])
-@settings(max_examples=examples(0.5))
 @given(data=st.data())
 def test_an_adapter_that_does_not_fit_the_group_layer_is_refused(
     subject: Subject, kind: Misfit, data: st.DataObject
@@ -236,8 +233,8 @@ def test_an_adapter_that_does_not_fit_the_group_layer_is_refused(
         Capability.SWITCH,
         Capability.GROUP_ADAPTERS,
     ),
+    effort=0.5,
 )
-@settings(max_examples=examples(0.5))
 @given(case=module_cases(), adapter_rank=st.integers(1, MAX_LORA_RANK))
 def test_an_adapter_on_the_query_reaches_every_row_of_a_module(
     subject: Subject, case: ModuleCase, adapter_rank: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fixtures.cases.linear import LinearCase, Returns
@@ -23,7 +23,6 @@ from fixtures.strategies.overrides import (
     override_cases,
 )
 from fixtures.subjects.subject import Capability, Subject
-from gate.profiles import examples
 from properties.contract import clause
 
 STATIC = (Scheme.FP8_TENSOR_STATIC, Scheme.INT8_STATIC, Scheme.INT8_OFFSET)
@@ -80,9 +79,8 @@ def test_overrides_that_repeat_the_process_change_nothing(
         check.bitwise(overridden.output, plain.output, f"output of rank {rank}")
 
 
-@clause("LIN-2", needs=(Capability.TP_OVERRIDES,))
+@clause("LIN-2", needs=(Capability.TP_OVERRIDES,), effort=0.5)
 @pytest.mark.parametrize("scheme", [pytest.param(scheme, id=scheme.name) for scheme in Scheme])
-@settings(max_examples=examples(0.5))
 @given(plain_loader=st.booleans(), data=st.data())
 def test_an_override_holds_shard_a_of_s(
     subject: Subject, scheme: Scheme, plain_loader: bool, data: st.DataObject
@@ -133,8 +131,7 @@ def _check_dequantized(subject: Subject, override: OverrideCase) -> None:
         )
 
 
-@clause("LIN-2", needs=(Capability.TP_OVERRIDES,))
-@settings(max_examples=examples(3))
+@clause("LIN-2", needs=(Capability.TP_OVERRIDES,), effort=3)
 @given(
     override=override_cases(schemes=[s for s in Scheme if s not in STATIC], whole_blocks=True),
 )
@@ -246,8 +243,7 @@ def test_other_weights_are_loaded_into_the_shard_that_the_layer_has(
             )
 
 
-@clause("LIN-6", needs=(Capability.TP_OVERRIDES,))
-@settings(max_examples=examples(0.7))
+@clause("LIN-6", needs=(Capability.TP_OVERRIDES,), effort=0.7)
 @given(override=override_cases())
 def test_a_saved_shard_makes_a_fresh_layer_the_same(
     subject: Subject, override: OverrideCase
@@ -257,8 +253,7 @@ def test_a_saved_shard_makes_a_fresh_layer_the_same(
         check.bitwise(fresh, saved, f"output of rank {rank} from its saved state")
 
 
-@clause("LIN-6", needs=(Capability.GROUP_LINEAR,))
-@settings(max_examples=examples(0.7))
+@clause("LIN-6", needs=(Capability.GROUP_LINEAR,), effort=0.7)
 @given(case=linear_cases())
 def test_the_saved_state_of_a_group_layer_makes_a_fresh_one_the_same(
     subject: Subject, case: LinearCase

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import torch
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fixtures.cases.decode import DecodeCase
@@ -21,13 +21,12 @@ from fixtures.strategies.kernels import kernel_cases, kernel_merge_cases
 from fixtures.strategies.layouts import layouts
 from fixtures.strategies.merge import merge_transports
 from fixtures.subjects.subject import Capability, Subject
-from gate.profiles import examples
 from properties import pinned
 from properties.contract import clause
 
 # An interpreted decode takes up to seconds an example, a merge tenths of one.
-FEW = settings(max_examples=examples(0.05))
-FEW_MERGES = settings(max_examples=examples(0.2))
+FEW = 0.05
+FEW_MERGES = 0.2
 
 POWERS_OF_TWO = layouts(tp_sizes=(2, 4), min_dcp=2, interleaves=(1, 2, 16))
 OTHERS = layouts(tp_sizes=(3, 6), min_dcp=3, interleaves=(1, 2))
@@ -52,15 +51,22 @@ def _check_both_paths(subject: Subject, case: DecodeCase) -> None:
         check.agree(replicated, gather, expected, f"replicated and gather path on rank {rank}")
 
 
-@clause("DEC-1", "DEC-2", needs=(Capability.OWN_DECODE_KERNELS, Capability.REPLICATED_DECODE))
-@FEW
+@clause(
+    "DEC-1",
+    "DEC-2",
+    needs=(Capability.OWN_DECODE_KERNELS, Capability.REPLICATED_DECODE),
+    effort=FEW,
+)
 @given(draw=st.data())
 def test_own_kernels_decode_both_paths(subject: Subject, draw: st.DataObject) -> None:
     _check_both_paths(subject, _draw_case(subject, draw, POWERS_OF_TWO))
 
 
-@clause("DEC-10", needs=(Capability.OWN_DECODE_KERNELS, Capability.REPLICATED_DECODE))
-@FEW
+@clause(
+    "DEC-10",
+    needs=(Capability.OWN_DECODE_KERNELS, Capability.REPLICATED_DECODE),
+    effort=FEW,
+)
 @given(draw=st.data())
 def test_own_kernels_decode_for_groups_that_are_no_power_of_two(
     subject: Subject, draw: st.DataObject
@@ -92,15 +98,13 @@ def _check_merge(
     return results
 
 
-@clause("MRG-1", needs=(Capability.OWN_MERGE_KERNELS,))
-@FEW_MERGES
+@clause("MRG-1", needs=(Capability.OWN_MERGE_KERNELS,), effort=FEW_MERGES)
 @given(case=kernel_merge_cases(POWERS_OF_TWO, min_keys=1), transport=merge_transports())
 def test_own_kernels_merge_any_partition(subject: Subject, case: MergeCase, transport: str) -> None:
     _check_merge(subject, case, transport, oracle.expected(case))
 
 
-@clause("MRG-2", needs=(Capability.OWN_MERGE_KERNELS,))
-@FEW_MERGES
+@clause("MRG-2", needs=(Capability.OWN_MERGE_KERNELS,), effort=FEW_MERGES)
 @given(case=kernel_merge_cases(POWERS_OF_TWO), transport=merge_transports())
 @example(case=_fitting(pinned.UNEVEN_SHARDS), transport="ag_rs")
 @example(case=_fitting(pinned.UNEVEN_SHARDS), transport="a2a")
@@ -121,8 +125,7 @@ def _check_empty_shards(subject: Subject, case: MergeCase, transport: str) -> No
         check.bitwise(lse[-1], minus_inf, f"LSE without any keys on rank {rank}")
 
 
-@clause("MRG-3", needs=(Capability.OWN_MERGE_KERNELS,))
-@FEW_MERGES
+@clause("MRG-3", needs=(Capability.OWN_MERGE_KERNELS,), effort=FEW_MERGES)
 @given(case=kernel_merge_cases(POWERS_OF_TWO, empties=MARKED), transport=merge_transports())
 @example(case=_fitting(pinned.UNWRITTEN_LSE), transport="ag_rs")
 @example(case=_fitting(pinned.UNWRITTEN_LSE), transport="a2a")
@@ -134,8 +137,9 @@ def test_own_kernels_let_a_rank_without_keys_contribute_nothing(
     _check_empty_shards(subject, case, transport)
 
 
-@clause("MRG-3", needs=(Capability.OWN_MERGE_KERNELS, Capability.EMPTY_SHARD_MASK))
-@FEW_MERGES
+@clause(
+    "MRG-3", needs=(Capability.OWN_MERGE_KERNELS, Capability.EMPTY_SHARD_MASK), effort=FEW_MERGES
+)
 @given(
     case=kernel_merge_cases(POWERS_OF_TWO, empties=(EmptyShard.MASKED,)),
     transport=merge_transports(),
@@ -148,8 +152,7 @@ def test_own_kernels_mask_shards_without_keys_by_their_lengths(
     _check_empty_shards(subject, case, transport)
 
 
-@clause("MRG-4", needs=(Capability.OWN_MERGE_KERNELS,))
-@FEW_MERGES
+@clause("MRG-4", needs=(Capability.OWN_MERGE_KERNELS,), effort=FEW_MERGES)
 @given(case=kernel_merge_cases(POWERS_OF_TWO, empties=MARKED))
 def test_own_kernels_leave_each_rank_its_own_heads_by_every_transport(
     subject: Subject, case: MergeCase
@@ -181,8 +184,7 @@ def test_own_kernels_keep_the_dominant_terms_of_scores_of_any_magnitude(
 
 # Where the merged LSE is rounded before it weighs the shards, float16 outputs hide it: what is
 # left to see is whether an exponential overflows or vanishes.
-@clause("MRG-5", needs=(Capability.OWN_MERGE_KERNELS,))
-@FEW_MERGES
+@clause("MRG-5", needs=(Capability.OWN_MERGE_KERNELS,), effort=FEW_MERGES)
 @given(
     case=kernel_merge_cases(
         POWERS_OF_TWO, dtypes=("float16",), min_keys=1, score_levels=(200.0, -200.0)
@@ -195,8 +197,7 @@ def test_own_kernels_merge_scores_beyond_the_range_of_an_exponential(
     _check_merge(subject, case, transport, oracle.merged(case))
 
 
-@clause("MRG-5", needs=(Capability.OWN_DECODE_KERNELS,))
-@FEW
+@clause("MRG-5", needs=(Capability.OWN_DECODE_KERNELS,), effort=FEW)
 @given(draw=st.data())
 def test_own_kernels_return_the_lse_in_float32(subject: Subject, draw: st.DataObject) -> None:
     case = _draw_case(subject, draw, POWERS_OF_TWO)

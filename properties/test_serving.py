@@ -31,7 +31,6 @@ from fixtures.strategies.decode import TRANSPORTS
 from fixtures.strategies.dims import mla_dims
 from fixtures.strategies.layouts import layouts
 from fixtures.subjects.subject import Capability, Subject
-from gate.profiles import examples
 from properties.contract import clause
 
 MOST_REQUESTS = 4
@@ -39,7 +38,7 @@ MOST_TOKENS = 40
 # Block 0 is the null block. The rest suffice for requests that are all as long as can be, spread
 # over two ranks in blocks of one token.
 NUM_BLOCKS = 1 + MOST_REQUESTS * (MOST_TOKENS // 2 + 2)
-LIMITS = settings(max_examples=examples(0.3), stateful_step_count=40)
+LIMITS = settings(stateful_step_count=40)
 SMALL_LAYOUTS = layouts(tp_sizes=(2, 4), min_dcp=2, interleaves=(1, 2, 3))
 
 
@@ -312,6 +311,7 @@ run_once = get_state_machine_test(Serving, settings=LIMITS).hypothesis.inner_tes
 @clause(
     "DEC-1", "DEC-2", "DEC-5", "DEC-6", "DEC-7", "DEC-8", "KVS-1", "COM-1", "COM-2",
     needs=(Capability.REPLICATED_DECODE, Capability.PREFILL, Capability.MULTI_TOKEN_DECODE),
+    effort=0.3,
 )  # fmt: skip
 @LIMITS
 @given(run=st.data())

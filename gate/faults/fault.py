@@ -1,4 +1,4 @@
-"""The catalogues of named faults."""
+"""The catalogs of named faults."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Fault:
     """One mistake that somebody could make.
 
     Attributes:
-        id: Unique within its catalogue.
+        id: Unique within its catalog.
         clause: The clause that forbids it, whose properties must catch it.
         sentence: What is wrong.
         edits: What puts it into the source.
@@ -80,11 +80,11 @@ def seed_of(fault: Fault) -> Seed:
     return Seed(fault.id, (fault.clause,), fault.sentence, texts, fault.equivalent)
 
 
-def catalogue(subject: str) -> tuple[Fault, ...]:
+def catalog(subject: str) -> tuple[Fault, ...]:
     """Every named fault of ``subject``, in the order of the contract.
 
     Raises:
-        FaultError: A catalogue is not of the shape described by :class:`Fault`.
+        FaultError: A catalog is not of the shape described by :class:`Fault`.
     """
     faults: list[Fault] = []
     for path in sorted((HERE / subject).glob("*.toml")):

@@ -17,7 +17,7 @@ class Fate(StrEnum):
     Attributes:
         KILLED: A property of its clause failed.
         SURVIVED: Every property of its clause passed.
-        EQUIVALENT: Likewise, and its catalogue argues that it changes nothing.
+        EQUIVALENT: Likewise, and its catalog argues that it changes nothing.
         HUNG: The run did not end, or ranks were lost, without a property failing.
         BROKEN: The subject cannot even be imported, so it is no fault that anyone could ship.
         NOT_RUN: No property of its clause ran.

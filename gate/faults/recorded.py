@@ -10,7 +10,7 @@ from gate.faults.fault import HERE
 PATH = HERE / "recorded.toml"
 _HEAD = """\
 # Shares of seeded faults that the properties kill, which --check holds them to.
-# Written by `python -m gate.faults --record`.
+# Written by `python -m gate faults --record`.
 """
 
 

@@ -54,9 +54,9 @@ class Report:
         subject: Name.
         version: Of the subject.
         kind: ``faults`` for named ones, ``mutants``.
-        outcomes: In the order in which the faults stand in their catalogue.
+        outcomes: In the order in which the faults stand in their catalog.
         red: Properties that fail without any fault, with their reasons.
-        complaints: What is wrong with the catalogue, a sentence each.
+        complaints: What is wrong with the catalog, a sentence each.
     """
 
     subject: str

@@ -94,7 +94,7 @@ class EditedFunction:
     Attributes:
         module: Where it is defined.
         qualname: Its name there; a method's with its class.
-        code: Its new code object, marshalled.
+        code: Its new code object, marshaled.
         text: Edited source of the whole module, for who reads a function's source.
     """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
-from gate.report.model import Run
+from gate.report.verdict_file import Run
 
 
 def span(meant: Iterable[Run], runs: Sequence[Run]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gate.report.model import Run
+from gate.report.verdict_file import Run
 from gate.results import NOT_RUN, TestResult, Verdict
 from properties.contract import contract
 

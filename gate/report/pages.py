@@ -9,12 +9,12 @@ from pathlib import Path
 
 import jinja2
 
-from gate.command import ROOT
+from gate.paste import ROOT
 from gate.report import reasons
 from gate.report.columns import alike, span
-from gate.report.model import Run, coverage
 from gate.report.rows import failures, rows
 from gate.report.steps import steps
+from gate.report.verdict_file import Run, coverage
 from gate.results import Verdict
 
 _SYMBOLS = {
@@ -61,7 +61,7 @@ def write(folder: Path, runs: Sequence[Run], waiting: Sequence[str] = ()) -> Non
         "not_applicable": reasons.not_applicable(runs),
         "steps": steps(runs, known),
         "waiting": waiting,
-        "incomplete": [run.title for run in runs if not (run.complete or run.error)],
+        "incomplete": [run.title for run in runs if not (run.finished or run.error)],
         "settings": _settings(runs),
         "grid": _grid(generated.pop("tp x dcp", {})),
         "bars": generated,

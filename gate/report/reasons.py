@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from gate.report.model import Run
+from gate.report.verdict_file import Run
 from gate.results import Verdict
 from properties.contract import contract
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 
-from gate.report.model import Run
 from gate.report.reasons import Reason
+from gate.report.verdict_file import Run
 
 
 @dataclass(frozen=True, slots=True)

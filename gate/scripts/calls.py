@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
-import pytest
-from hypothesis import is_hypothesis_test
-
 from fixtures.model.layout import Layout
 from fixtures.subjects.subject import Subject
+from gate.examples import Examples
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,32 +35,33 @@ class Call:
 
 
 @contextmanager
-def recorded(item: pytest.Function) -> Iterator[list[Call]]:
-    """The calls of the example that ``item`` runs, those of its last one in the end.
+def recorded(examples: Examples) -> Iterator[list[Call]]:
+    """The calls of the example that ran last, once the context is left.
 
     Hypothesis runs the smallest failing example last, so they are that example's.
+
+    Args:
+        examples: Of the test that runs inside the context.
     """
     calls: list[Call] = []
+    number = examples.started
     run = Subject.run
+
+    def only_of_this_example() -> None:
+        nonlocal number
+        if number != examples.started:
+            number = examples.started
+            calls.clear()
 
     def remember(
         subject: Subject, layout: Layout, program: Callable[..., Any], *args: Any, **kwargs: Any
     ) -> Any:
+        only_of_this_example()
         calls.append(Call(program, layout, args, kwargs))
         return run(subject, layout, program, *args, **kwargs)
 
     with mock.patch.object(Subject, "run", remember):
-        if not is_hypothesis_test(item.function):
+        try:
             yield calls
-            return
-        handle = item.function.hypothesis
-        inner = handle.inner_test
-
-        @functools.wraps(inner)
-        def one_example(*args: Any, **kwargs: Any) -> Any:
-            __tracebackhide__ = True
-            calls.clear()
-            return inner(*args, **kwargs)
-
-        with mock.patch.object(handle, "inner_test", one_example):
-            yield calls
+        finally:
+            only_of_this_example()

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fixtures.subjects.subject import Subject
-from gate.command import ROOT, run_with, seen_from
+from gate.paste import ROOT, run_with, seen_from
 from gate.scripts.calls import Call
 from gate.scripts.families import NoScriptError
 from gate.scripts.script import render

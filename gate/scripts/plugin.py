@@ -1,7 +1,4 @@
-"""pytest's option ``--write-scripts``: a script for each property that fails.
-
-Loaded with ``-p gate.scripts.plugin``; ``python -m gate.matrix`` does so.
-"""
+"""pytest's option ``--write-scripts``: a script for each property that fails."""
 
 from __future__ import annotations
 
@@ -11,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from fixtures.subjects.subject import Subject
+from gate.runner import EXAMPLES
 from gate.scripts.calls import recorded
 from gate.scripts.files import write
 from properties.contract import MARK
@@ -41,18 +39,18 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
         return (yield)
     assert isinstance(item, pytest.Function)
     wanted = item.config.getoption("write_scripts_of") == "all"
-    with recorded(item) as calls:
-        try:
+    try:
+        with recorded(item.stash[EXAMPLES]) as calls:
             return (yield)
-        except pytest.skip.Exception:
-            wanted = False
-            raise
-        except Exception:
-            wanted = True
-            raise
-        finally:
-            if wanted:
-                subject = item.funcargs["subject"]
-                assert isinstance(subject, Subject)
-                lines = write(folder, subject, calls, item.nodeid)
-                item.add_report_section("call", "script", "\n".join(lines))
+    except pytest.skip.Exception:
+        wanted = False
+        raise
+    except Exception:
+        wanted = True
+        raise
+    finally:
+        if wanted:
+            subject = item.funcargs["subject"]
+            assert isinstance(subject, Subject)
+            lines = write(folder, subject, calls, item.nodeid)
+            item.add_report_section("call", "script", "\n".join(lines))

@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
+from hypothesis.configuration import set_hypothesis_home_dir
+
+from fixtures.subjects import registry
+from gate import profiles
 
 ROOT = Path(__file__).parents[3]
 
@@ -50,7 +55,11 @@ class Finished:
 class Gate:
     """A folder of properties, and the gate over it."""
 
-    folder: Path
+    pytester: pytest.Pytester
+
+    @property
+    def folder(self) -> Path:
+        return self.pytester.path
 
     def write(self, name: str, text: str) -> None:
         path = self.folder / name
@@ -58,23 +67,20 @@ class Gate:
         path.write_text(text, "utf-8")
 
     def run(self, *arguments: str, subject: str = "nothing") -> Finished:
+        """Run pytest, in this process unless it is to have workers."""
         verdicts = self.folder / "out" / "verdicts.json"
-        done = subprocess.run(
-            [
-                *(sys.executable, "-m", "pytest", "-p", "no:cacheprovider"),
-                *("--subject", subject, "--verdicts", str(verdicts), "--known-list", "known.toml"),
-                *(arguments or (".",)),
-            ],
-            cwd=self.folder,
-            env={**os.environ, "PYTHONPATH": f"{ROOT}:{self.folder}", "COLUMNS": "120"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
+        arguments = (
+            *("-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning"),
+            *("--subject", subject, "--verdicts", str(verdicts), "--known-list", "known.toml"),
+            *(arguments or (".",)),
         )
+        if "-n" in arguments:
+            done = self.pytester.runpytest_subprocess(*arguments)
+        else:
+            done = self.pytester.runpytest_inprocess(*arguments, no_reraise_ctrlc=True)
         return Finished(
-            done.returncode,
-            done.stdout,
+            int(done.ret),
+            f"{done.stdout}\n{done.stderr}",
             json.loads(verdicts.read_text("utf-8")) if verdicts.exists() else {},
         )
 
@@ -93,10 +99,22 @@ class Gate:
 
 
 @pytest.fixture
-def gate(tmp_path: Path) -> Gate:
-    gate = Gate(tmp_path)
+def gate(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
+    # A run keeps its failures below its own folder, and leaves this process as it was.
+    name = hypothesis.settings.get_current_profile_name()
+    profile = hypothesis.settings.get_profile(name)
+    set_hypothesis_home_dir(pytester.path / ".hypothesis")
+    profiles.register()
+    monkeypatch.setattr(registry, "SUBJECTS", dict(registry.SUBJECTS))
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{pytester.path}")
+    monkeypatch.setenv("COLUMNS", "120")
+    gate = Gate(pytester)
     gate.write("known.toml", "")
     gate.write("nothing.py", SUBJECT)
     gate.write("conftest.py", CONFTEST)
     gate.write("pytest.ini", "[pytest]\n")
-    return gate
+    yield gate
+    hypothesis.settings.load_profile(name)
+    set_hypothesis_home_dir(None)
+    profiles.register()
+    hypothesis.settings.register_profile(name, profile)

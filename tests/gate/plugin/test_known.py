@@ -10,6 +10,7 @@ from packaging.version import Version
 
 from fixtures.subjects import registry
 from gate import known_list
+from gate.exit_codes import ExitCode
 from gate.known import Entry
 from tests.gate.plugin.conftest import Gate
 
@@ -60,7 +61,7 @@ def test_a_listed_failure_is_known_and_the_run_succeeds(
     monkeypatch.setenv("BUG", "shard 1 of the bias is wrong")
     run = listed.run("-n", "1", "-k", "test_fails or passes", ".")
 
-    assert run.code == 0
+    assert run.code == ExitCode.PASSED
     assert run.clause("LIN-2")["verdict"] == "known"
     assert run.clause("LIN-2")["reason"] == "the bias is taken from shard 0 (findings/bias.py)"
     assert "1 passed, 1 known" in run.output
@@ -72,7 +73,7 @@ def test_another_failure_of_a_listed_clause_is_new(
     monkeypatch.setenv("BUG", "the weight is wrong")
     run = listed.run("-k", "test_fails", ".")
 
-    assert run.code == 1
+    assert run.code == ExitCode.FAILED
     assert run.clause("LIN-2")["verdict"] == "fail"
 
 
@@ -84,7 +85,7 @@ def test_a_second_bug_beside_a_listed_one_is_new(
     listed.write("known.toml", ENTRY.format(target=test))
     run = listed.run("-k", "two_bugs", ".")
 
-    assert run.code == 1
+    assert run.code == ExitCode.FAILED
     assert run.clause("LIN-3")["verdict"] == "fail"
     assert run.clause("LIN-3")["reason"].startswith("ValueError: a second bug")
     assert "ValueError: a second bug" in run.output
@@ -93,7 +94,7 @@ def test_a_second_bug_beside_a_listed_one_is_new(
 def test_an_entry_that_does_not_fail_any_more_fails_the_run(listed: Gate) -> None:
     run = listed.run()
 
-    assert run.code == 1
+    assert run.code == ExitCode.FAILED
     assert run.clause("LIN-2")["verdict"] == "pass"
     assert "LIN-2 does not fail as listed any more" in run.output
     assert len(run.verdicts["complaints"]) == 1
@@ -108,7 +109,7 @@ def test_an_entry_that_another_shields_is_stale(
     listed.write("known.toml", entry + entry.replace("of the bias", "of the scale"))
     run = listed.run("-k", "test_fails", ".")
 
-    assert run.code == 1
+    assert run.code == ExitCode.FAILED
     assert run.clause("LIN-2")["verdict"] == "known"
     [complaint] = run.verdicts["complaints"]
     assert "of the scale" in complaint
@@ -183,14 +184,14 @@ def test_no_version_has_an_entry_twice(vllm: Sequence[Entry]) -> None:
 
 
 def test_an_entry_is_not_stale_because_its_test_was_not_selected(listed: Gate) -> None:
-    assert listed.run("-k", "passes", ".").code == 0
+    assert listed.run("-k", "passes", ".").code == ExitCode.PASSED
 
 
 def test_an_entry_of_no_test_fails_a_whole_run(listed: Gate) -> None:
     listed.write("known.toml", ENTRY.format(target='test = "test_properties.py::test_gone"'))
     run = listed.run()
 
-    assert run.code == 1
+    assert run.code == ExitCode.FAILED
     assert "test_properties.py::test_gone is no test or clause of any property" in run.output
 
 

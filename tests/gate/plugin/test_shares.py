@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fixtures.model.layout import Layout
+from gate.exit_codes import ExitCode
 from gate.shares import Share, whole_id
 from tests.gate.plugin.conftest import Gate
 
@@ -106,7 +107,7 @@ def test_workers_share_the_examples_of_a_property(gate: Gate) -> None:
     ran = (gate.folder / "ran").read_text().split()
     (gate.folder / "ran").unlink()
     shared = gate.run("--hypothesis-profile", "ci", "-k", "passes", "-n", "2", "--shares", "3", ".")
-    assert (alone.code, shared.code) == (0, 0)
+    assert (alone.code, shared.code) == (ExitCode.PASSED, ExitCode.PASSED)
     assert len(shared.verdicts["tests"]) == 3
     assert sorted((gate.folder / "ran").read_text().split()) == sorted(ran)
     assert shared.clause("LIN-1")["examples"] == alone.clause("LIN-1")["examples"] == 30
@@ -115,7 +116,7 @@ def test_workers_share_the_examples_of_a_property(gate: Gate) -> None:
 def test_a_failure_is_that_of_the_whole_property(gate: Gate) -> None:
     gate.write("test_shared.py", PROPERTIES)
     run = gate.run("--shares", "2", "-k", "fails or draws", ".")
-    assert run.code == 1
+    assert run.code == ExitCode.FAILED
     failed = [test for test in run.verdicts["tests"] if test["verdict"] == "fail"]
     assert {test["counterexample"] for test in failed} == {"value: 100"}
     assert {test["repeat"].partition(" --")[0].rpartition(" ")[2] for test in failed} == {

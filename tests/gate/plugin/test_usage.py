@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from gate.exit_codes import ExitCode
 from tests.gate.plugin.conftest import Gate
 
 PASSES = (
@@ -34,7 +35,7 @@ def test_a_wrong_question_is_answered_in_a_sentence(
     gate.write("test_properties.py", PASSES)
     run = gate.run(*arguments, ".", subject=subject)
 
-    assert run.code == 4
+    assert run.code == ExitCode.USAGE
     assert sentence in run.output
     assert "Traceback" not in run.output
     assert "passed" not in run.output
@@ -44,5 +45,5 @@ def test_an_unknown_clause_is_an_error_when_the_property_is_imported(gate: Gate)
     gate.write("test_properties.py", PASSES.replace("LIN-1", "LIN-99"))
     run = gate.run()
 
-    assert run.code == 2
+    assert run.code == ExitCode.INTERRUPTED
     assert "LIN-99: no such clause" in run.output

@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from fixtures.subjects.subject import Subject
+from gate.exit_codes import ExitCode
 from tests.gate.plugin.conftest import Gate
 
 PROPERTIES = """
@@ -93,8 +95,8 @@ def test_each_kind_of_outcome_becomes_the_verdict_that_the_contract_names(
     gate.write("test_properties.py", PROPERTIES)
     run = gate.run(*workers, ".")
 
-    assert run.code == 1
-    assert run.verdicts["complete"]
+    assert run.code == ExitCode.FAILED
+    assert run.verdicts["finished"]
     assert {
         one["id"]: (one["verdict"], one["examples"])
         for one in run.verdicts["clauses"]
@@ -149,7 +151,7 @@ def test_a_failure_shows_its_smallest_example_and_the_line_that_repeats_it(gate:
     assert run.output.index("Failing test case") < run.output.index("number: 40")
 
     again = gate.paste(f"{test['repeat']} --verdicts again.json")
-    assert again.returncode == 1, again.stdout
+    assert again.returncode == ExitCode.FAILED, again.stdout
     (repeated,) = json.loads((gate.folder / "again.json").read_text("utf-8"))["tests"]
     assert repeated["counterexample"] == "number: 40"
     assert repeated["examples"] <= 2
@@ -160,16 +162,19 @@ def test_an_example_that_passes_by_now_says_so(gate: Gate) -> None:
     (test,) = gate.run("-k", "test_fails", ".").verdicts["tests"]
     gate.write("test_properties.py", PROPERTIES.replace("number < 40", "number < 41"))
     again = gate.paste(test["repeat"])
-    assert again.returncode == 0, again.stdout
+    assert again.returncode == ExitCode.PASSED, again.stdout
     assert "test_properties.py::test_fails: this example passes now" in again.stdout
 
     gate.write("test_properties.py", PROPERTIES.replace("assert number < 40,", "assume(False) #"))
     again = gate.paste(test["repeat"])
-    assert again.returncode == 2, again.stdout
+    assert again.returncode == ExitCode.NOT_JUDGED, again.stdout
     assert "this example passes now" not in again.stdout
 
 
-def test_the_machine_that_serves_is_told_in_steps_and_repeated_like_any_other(gate: Gate) -> None:
+def test_the_machine_that_serves_is_told_in_steps_and_repeated_like_any_other(
+    gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Subject, "run", Subject.run)
     gate.write(
         "test_properties.py",
         "from properties.test_serving import test_serving\n"
@@ -188,7 +193,7 @@ def test_the_machine_that_serves_is_told_in_steps_and_repeated_like_any_other(ga
         "Step 3: serve tokens: 1 of request 0 after 0; 0 rows of padding",
     ]
     again = gate.paste(f"{test['repeat']} --verdicts again.json")
-    assert again.returncode == 1, again.stdout
+    assert again.returncode == ExitCode.FAILED, again.stdout
     (repeated,) = json.loads((gate.folder / "again.json").read_text("utf-8"))["tests"]
     assert repeated["reason"] == test["reason"] == "AssertionError: serves nothing"
     assert all(step in again.stdout for step in steps)
@@ -198,10 +203,10 @@ def test_the_machine_that_serves_is_told_in_steps_and_repeated_like_any_other(ga
 def test_only_undecided_tests_are_no_failure_of_the_subject(gate: Gate) -> None:
     gate.write("test_properties.py", PROPERTIES)
 
-    assert gate.run("-k", "passes or loses_its_ranks", ".").code == 2
-    assert gate.run("-k", "passes or rejects", ".").code == 2
-    assert gate.run("-k", "fails or loses_its_ranks", ".").code == 1
-    assert gate.run("-k", "passes or needs", ".").code == 0
+    assert gate.run("-k", "passes or loses_its_ranks", ".").code == ExitCode.NOT_JUDGED
+    assert gate.run("-k", "passes or rejects", ".").code == ExitCode.NOT_JUDGED
+    assert gate.run("-k", "fails or loses_its_ranks", ".").code == ExitCode.FAILED
+    assert gate.run("-k", "passes or needs", ".").code == ExitCode.PASSED
 
 
 def test_a_lost_worker_leaves_its_test_unknown(gate: Gate) -> None:
@@ -213,7 +218,7 @@ def test_a_lost_worker_leaves_its_test_unknown(gate: Gate) -> None:
     )
     run = gate.run("-n", "1", ".")
 
-    assert run.code == 2
+    assert run.code == ExitCode.NOT_JUDGED
     assert run.clause("LIN-1")["verdict"] == "unknown"
     assert "crashed" in run.clause("LIN-1")["reason"]
     assert run.clause("LIN-2")["verdict"] == "pass"
@@ -228,8 +233,8 @@ def test_an_interrupted_run_says_so(gate: Gate) -> None:
     )
     run = gate.run()
 
-    assert run.code == 2
-    assert not run.verdicts["complete"]
+    assert run.code == ExitCode.INTERRUPTED
+    assert not run.verdicts["finished"]
     assert run.clause("LIN-1")["verdict"] == "pass"
     assert (run.clause("LIN-2")["verdict"], run.clause("LIN-2")["reason"]) == ("unknown", "not run")
     assert "(incomplete)" in run.output
@@ -248,7 +253,7 @@ def test_once_no_ranks_can_be_started_nothing_more_is_tried(gate: Gate) -> None:
     )
     run = gate.run()
 
-    assert run.code == 2
+    assert run.code == ExitCode.NOT_JUDGED
     reasons = [run.clause(id_)["reason"] for id_ in ("LIN-1", "LIN-2")]
     assert reasons == [
         "CannotStart: importing vllm failed: it is broken",
@@ -268,6 +273,34 @@ def test_an_example_is_repeated_by_what_is_selected_in_the_end(gate: Gate) -> No
     line = gate.run("-k", "first", ".").output.rpartition("--reproduce ")[2].split()[0]
     run = gate.run("-k", "first", "--reproduce", line.strip("'"), ".")
 
-    assert run.code == 1
+    assert run.code == ExitCode.FAILED
     [test] = run.verdicts["tests"]
     assert test["counterexample"] == "value: 100"
+
+
+def test_an_example_that_is_drawn_while_it_runs_is_told_and_repeated(gate: Gate) -> None:
+    gate.write(
+        "test_properties.py",
+        "from hypothesis import example, given\nfrom hypothesis import strategies as st\n"
+        "from properties.contract import clause\n\n"
+        "@clause('LIN-1')\n@given(data=st.data(), size=st.integers(1, 3))\n"
+        "def test_draws(data, size):\n"
+        "    assert data.draw(st.integers(), label='rows') < 100, 'too many'\n\n"
+        "@clause('LIN-2')\n@example(value=101)\n@given(value=st.integers(0, 9))\n"
+        "def test_is_given_one(value):\n    assert value < 100\n\n"
+        "@clause('LIN-3')\n@given(value=st.integers())\n"
+        "def test_has_two_failures(value):\n    assert value < 100\n"
+        "    if value < -100: raise ExceptionGroup('ranks', [ValueError('rank 0')])\n",
+    )
+    run = gate.run()
+    tests = {test["test"].rpartition("_")[2]: test for test in run.verdicts["tests"]}
+    assert tests["draws"]["counterexample"] == "size: 1\nDraw 1 (rows): 100"
+    assert " --reproduce " in tests["draws"]["repeat"]
+    assert (tests["one"]["counterexample"], tests["one"]["examples"]) == ("value: 101", 1)
+    assert "--reproduce" not in tests["one"]["repeat"]
+    words = tests["failures"]["counterexample"].split("\n\n")
+    assert sorted(words) == ["value: -101", "value: 100"]
+
+    again = gate.paste(tests["draws"]["repeat"])
+    assert again.returncode == ExitCode.FAILED, again.stdout
+    assert "Draw 1 (rows): 100" in again.stdout

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from gate.command import ROOT, seen_from
 from gate.judgement import Judgement
-from gate.report import columns, compare, model, pages
-from gate.report.model import Run
+from gate.paste import ROOT, seen_from
+from gate.report import columns, compare, pages, verdict_file
+from gate.report.verdict_file import Run
 from gate.results import KnownFailure, TestResult, Verdict
 
 
@@ -27,10 +27,10 @@ def _run(folder: Path, version: str, *results: TestResult, target: str = "") -> 
         run_with="PYTHONPATH=.tox/vllm/x .venv/bin/python",
         plan={result.test: result.clauses for result in results},
         selected={result.test for result in results},
-        complete=True,
+        finished=True,
         results={result.test: result for result in results},
     ).write(path)
-    return model.read(path)
+    return verdict_file.read(path)
 
 
 def _result(verdict: Verdict, reason: str = "", clause: str = "LIN-2") -> TestResult:
@@ -214,5 +214,5 @@ def test_the_failures_closest_to_what_is_wrong_come_first_each_with_its_repeat_l
 def test_a_file_that_is_no_verdict_is_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / "x.json"
     path.write_text('{"schema": 0}', "utf-8")
-    with pytest.raises(model.VerdictFileError, match=r"x\.json is of schema 0"):
-        model.read(path)
+    with pytest.raises(verdict_file.VerdictFileError, match=r"x\.json is of schema 0"):
+        verdict_file.read(path)

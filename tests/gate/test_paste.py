@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gate.command import run_with
+from gate.paste import run_with
 
 
 @pytest.mark.parametrize(

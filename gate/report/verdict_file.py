@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gate.command import ROOT, seen_from
-from gate.generated import Generated, merge
+from gate.features import Generated, merge
 from gate.judgement import SCHEMA
+from gate.paste import ROOT, seen_from
 from gate.results import ClauseResult, TestResult, Verdict, judge
 from gate.scripts.files import scripts_in
 from properties.contract import contract
@@ -35,7 +35,7 @@ class Run:
         device: Where its ranks computed.
         world: Kind of the world that they lived in.
         profile: Hypothesis profile.
-        complete: Whether every selected test ran.
+        finished: True if every selected test ran.
         error: Why there is no verdict at all; empty where there is one.
         settings: Everything else that the run was given.
         complaints: What is wrong with the known list.
@@ -52,7 +52,7 @@ class Run:
     device: str
     world: str
     profile: str
-    complete: bool
+    finished: bool
     error: str
     settings: Mapping[str, str]
     complaints: Sequence[str]
@@ -126,7 +126,7 @@ def _run(data: Mapping[str, Any], path: Path) -> Run:
         device=data.get("device", ""),
         world=data.get("world", ""),
         profile=data["profile"],
-        complete=data["complete"],
+        finished=data["finished"],
         error=error,
         settings=data["settings"],
         complaints=data.get("complaints", ()),

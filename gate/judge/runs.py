@@ -10,27 +10,19 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
 from fixtures.ranks.lifetime import die_with
 from gate import run_settings
+from gate.exit_codes import ExitCode
+from gate.judge.targets import Target, TargetError
 from gate.judgement import SCHEMA, write_json
-from gate.matrix.target import Target, TargetError
-from gate.report.model import SCRIPTS
+from gate.paste import ROOT
+from gate.report.verdict_file import SCRIPTS
 
-ROOT = Path(__file__).parents[2]
 # Unpacked releases, 0.9 GB each; under tox in its work directory.
 CACHE = Path(os.environ.get("TOX_WORK_DIR", ROOT / ".tox")) / "vllm"
-
-
-class Code(IntEnum):
-    """What the exit code of a run over targets means."""
-
-    PASS = 0
-    NEW_FAILURE = 1
-    NOT_JUDGED = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +35,7 @@ class Plan:
             ``scripts/<target>/`` with a script for each failure that one can show.
         profile: Hypothesis profile.
         workers: What ``pytest -n`` takes.
-        resume: Leave out targets whose verdict in ``folder`` is complete, and of the same
+        resume: Leave out targets whose verdict in ``folder`` is finished, and of the same
             profile and sources.
     """
 
@@ -60,7 +52,7 @@ class Plan:
         return self.folder / SCRIPTS / target.slug
 
 
-def judge_all(plan: Plan, say: Callable[[str], None], after_each: Callable[[], None]) -> Code:
+def judge_all(plan: Plan, say: Callable[[str], None], after_each: Callable[[], None]) -> ExitCode:
     """Judge every target.
 
     Args:
@@ -91,13 +83,13 @@ def judge_all(plan: Plan, say: Callable[[str], None], after_each: Callable[[], N
         codes.append(_judge(plan, target, say))
         durations.append(time.monotonic() - started)
         after_each()
-    for code in (Code.NEW_FAILURE, Code.NOT_JUDGED):
+    for code in (ExitCode.FAILED, ExitCode.NOT_JUDGED):
         if code in codes:
             return code
-    return Code.PASS
+    return ExitCode.PASSED
 
 
-def _judge(plan: Plan, target: Target, say: Callable[[str], None]) -> Code:
+def _judge(plan: Plan, target: Target, say: Callable[[str], None]) -> ExitCode:
     path = plan.verdict_of(target)
     parent = os.getpid()
     try:
@@ -105,15 +97,15 @@ def _judge(plan: Plan, target: Target, say: Callable[[str], None]) -> Code:
     except TargetError as error:
         say(f"not judged: {error}")
         _write_unjudged(plan, target, str(error))
-        return Code.NOT_JUDGED
+        return ExitCode.NOT_JUDGED
     python_path = [*folders, os.environ.get("PYTHONPATH", "")]
     process = subprocess.Popen(
         [
             *(sys.executable, "-m", "pytest", "properties", "-n", plan.workers),
             *("--subject", target.subject, "--hypothesis-profile", plan.profile),
             *("--verdicts", str(path), "--junitxml", str(path.with_suffix(".xml"))),
-            *("-p", "gate.scripts.plugin", "--write-scripts", str(plan.scripts_of(target))),
-            *("-p", "gate.matrix.progress"),
+            *("--write-scripts", str(plan.scripts_of(target))),
+            *("-p", "gate.judge.progress"),
         ],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, python_path))},
@@ -130,7 +122,7 @@ def _judge(plan: Plan, target: Target, say: Callable[[str], None]) -> Code:
         ended = f"pytest ended with exit code {status} before any property"
         say(f"not judged: {ended}")
         _write_unjudged(plan, target, ended)
-    return Code(status) if status in (Code.PASS, Code.NEW_FAILURE) else Code.NOT_JUDGED
+    return ExitCode(status) if status in (ExitCode.PASSED, ExitCode.FAILED) else ExitCode.NOT_JUDGED
 
 
 def _write_unjudged(plan: Plan, target: Target, error: str) -> None:
@@ -142,7 +134,7 @@ def _write_unjudged(plan: Plan, target: Target, error: str) -> None:
             "subject": target.subject,
             "version": target.version,
             "profile": plan.profile,
-            "complete": False,
+            "finished": False,
             "error": error,
             "settings": {"source": run_settings.source()},
             "clauses": [],
@@ -151,7 +143,7 @@ def _write_unjudged(plan: Plan, target: Target, error: str) -> None:
     )
 
 
-def _finished(plan: Plan, target: Target) -> Code | None:
+def _finished(plan: Plan, target: Target) -> ExitCode | None:
     """Outcome of an earlier run of ``target`` that this plan would only repeat.
 
     Files of the user's may have changed since under the same name.
@@ -163,11 +155,12 @@ def _finished(plan: Plan, target: Target) -> Code | None:
     except (FileNotFoundError, json.JSONDecodeError):
         return None
     same = (
-        verdict["complete"]
+        verdict["schema"] == SCHEMA
+        and verdict["finished"]
         and verdict["profile"] == plan.profile
         and verdict["settings"]["source"] == run_settings.source()
     )
-    return Code(verdict["exit_code"]) if same else None
+    return ExitCode(verdict["exit_code"]) if same else None
 
 
 def _estimate(durations: Sequence[float], left: int) -> str:

@@ -8,15 +8,16 @@ from typing import Any
 
 import pytest
 
+from gate.__main__ import main
+from gate.exit_codes import ExitCode
 from gate.judgement import Judgement
-from gate.matrix.publish import main
-from gate.report import model, pages
+from gate.report import pages, verdict_file
 from gate.results import TestResult, Verdict
 
 
 def _matrix(
     folder: Path,
-    complete: bool = True,
+    finished: bool = True,
     waiting: tuple[str, ...] = (),
     run_with: str = "PYTHONPATH=.tox/vllm/vllm-0.32.0 .tox/judge/bin/python",
 ) -> Path:
@@ -25,13 +26,14 @@ def _matrix(
     Judgement(
         *("vllm", "0.32.0", "cpu", "forked", "ci", {}),
         run_with=run_with,
-        complete=complete,
+        finished=finished,
         results={failure.test: failure},
     ).write(path)
+    pages.write(folder, [verdict_file.read(path)], waiting)
     script = folder / "scripts" / "vllm-0.32.0" / "test_x-test_y.py"
     script.parent.mkdir(parents=True)
     script.touch()
-    pages.write(folder, [model.read(path)], waiting)
+    pages.write(folder, [verdict_file.read(path)], waiting)
     return folder
 
 
@@ -41,7 +43,7 @@ def test_of_a_finished_matrix_the_page_and_the_summary_are_kept(tmp_path: Path) 
     (target / "summary.md").write_text("of the matrix before")
     with (source / "summary.md").open("a") as summary:
         summary.write("- DEC-9 **not applicable**: on a GPU, where it is not judged yet.\n")
-    assert main(["--from", str(source), "--to", str(target)]) == 0
+    assert main(["publish", "--from", str(source), "--to", str(target)]) == 0
     assert {path.name for path in target.rglob("*")} == {"index.html", "summary.md"}
     assert "vllm 0.32.0" in (target / "summary.md").read_text("utf-8")
     # It stays with the run.
@@ -52,7 +54,7 @@ def test_of_a_finished_matrix_the_page_and_the_summary_are_kept(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"complete": False}, "is incomplete"),
+        ({"finished": False}, "is incomplete"),
         ({"waiting": ("vllm==0.33.0",)}, "is incomplete"),
         ({"run_with": sys.executable}, "is on no other machine"),
         ({"run_with": "PYTHONPATH=.tox:../vllm python"}, "is on no other machine"),
@@ -67,6 +69,7 @@ def test_an_unfinished_matrix_or_one_of_this_machine_alone_is_refused_and_replac
     source, target = _matrix(tmp_path / "reports", **given), tmp_path / "published"
     target.mkdir()
     (target / "kept").touch()
-    assert main(["--from", str(source), "--to", str(target)]) == 2
+    with pytest.raises(SystemExit, match=str(ExitCode.USAGE.value)):
+        main(["publish", "--from", str(source), "--to", str(target)])
     assert sentence in capsys.readouterr().err
     assert [path.name for path in target.iterdir()] == ["kept"]

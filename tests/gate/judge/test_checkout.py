@@ -42,7 +42,7 @@ def test_a_patch_in_a_checkout_is_what_the_verdict_is_on(tmp_path: Path) -> None
     version = f"{installed.version}+1.gabc"
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "gate.matrix", f"{checkout}@{version}"),
+            *(sys.executable, "-m", "gate", "judge", f"{checkout}@{version}"),
             *("--workers", "0", "--out", str(tmp_path / "out")),
         ],
         cwd=ROOT,

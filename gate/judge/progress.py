@@ -1,6 +1,6 @@
 """How far the judgement of one target is, in one line of a terminal that is rewritten.
 
-Loaded with ``-p gate.matrix.progress``; says nothing where the output is no terminal.
+Loaded with ``-p gate.judge.progress``; says nothing where the output is no terminal.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Show the progress in the process that talks to the user."""
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     if reporter is not None and reporter.isatty and not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Progress(config), "matrix-progress")
+        config.pluginmanager.register(Progress(config), "gate-progress")
 
 
 def in_words(done: int, total: int, last: str, seconds: float) -> str:

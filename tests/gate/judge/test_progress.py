@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from gate.matrix.progress import in_words
+from gate.judge.progress import in_words
 
 ROOT = Path(__file__).parents[3]
 COMMAND = (
-    *(sys.executable, "-m", "pytest", "-p", "gate.matrix.progress", "-p", "no:cacheprovider"),
+    *(sys.executable, "-m", "pytest", "-p", "gate.judge.progress", "-p", "no:cacheprovider"),
     *("properties/test_kvs.py", "-k", "local_lengths or lengths", "--hypothesis-profile", "dev"),
 )
 
@@ -66,7 +66,7 @@ def test_a_failure_shows_at_once(tmp_path: Path) -> None:
         "utf-8",
     )
     command = [
-        *(sys.executable, "-m", "pytest", "-p", "gate.matrix.progress"),
+        *(sys.executable, "-m", "pytest", "-p", "gate.judge.progress"),
         *("-p", "no:cacheprovider", "."),
     ]
     code, output = _on_a_terminal(command, tmp_path)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gate.matrix.target import Target, TargetError
+from gate.judge.targets import Target, TargetError
 
 
 @pytest.fixture

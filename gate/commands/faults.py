@@ -1,11 +1,10 @@
-"""``python -m gate.faults``: what share of the seeded faults do the properties kill?"""
+"""Seed faults, and print what share of them the properties kill."""
 
 from __future__ import annotations
 
 import argparse
 import fnmatch
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,77 +13,22 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from gate.arguments import positive
+from gate.exit_codes import ExitCode
 from gate.faults import recorded
 from gate.faults import session as faults_session
-from gate.faults.fault import HERE, Seed, catalogue, seed_of
+from gate.faults.fault import Seed, catalog, seed_of
 from gate.faults.mutants import mutants
 from gate.faults.outcome import Fate, Outcome
 from gate.faults.report import Report
 from gate.faults.session import Session
 from gate.faults.source import FaultError
+from gate.paste import ROOT
 
-ROOT = HERE.parents[1]
 _WORLDS = {"impl": "simulated", "vllm": "forked"}
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Seed the faults and print what became of them; the exit status.
-
-    Returns:
-        0 if every property is green without a fault and, with ``--check``, no share is
-        smaller than the recorded one; 1 otherwise; 2 if a fault cannot be seeded.
-    """
-    parser = _parser()
-    options = parser.parse_args(arguments)
-    if (options.only or options.keyword) and (options.check or options.record):
-        parser.error("--check and --record are about all faults: leave --only and -k out")
-    console = Console()
-    kind = "mutants" if options.mutants else "faults"
-    try:
-        seeds = _seeds(options.subject, options.mutants, options.only)
-    except FaultError as error:
-        console.print(str(error), style="bold red", markup=False)
-        return 2
-    if options.list:
-        for seed in seeds:
-            console.print(f"{seed.id}  [{', '.join(seed.clauses)}]  {seed.sentence}", markup=False)
-        return 0
-    session = _run(options.subject, seeds, options.jobs, options.keyword, console)
-    if session.subject is None:
-        return 2
-    if options.keyword and all(outcome.fate is Fate.NOT_RUN for outcome in session.outcomes):
-        sentence = f"-k {options.keyword}: no property of the clauses of these faults matches"
-        console.print(sentence, style="bold red", markup=False)
-        return 2
-    report = Report(
-        subject=session.subject.name,
-        version=session.subject.version,
-        kind=kind,
-        outcomes=session.outcomes,
-        red=session.red,
-        complaints=_complaints(seeds, session.outcomes),
-    )
-    for table in report.tables():
-        console.print(table)
-    problems = [f"red without a fault: {test}: {why}" for test, why in session.red.items()]
-    problems += report.complaints
-    if options.check:
-        try:
-            problems += report.fallen_below(recorded.read(options.subject, kind))
-        except KeyError:
-            problems.append(f"no share of {kind} on {options.subject} is recorded: add --record")
-    if options.record:
-        recorded.write(options.subject, kind, report.shares_to_record())
-    for problem in problems:
-        console.print(problem, style="bold red", markup=False)
-    console.print(report.headline(), markup=False)
-    if options.report:
-        report.write(options.report)
-    return 1 if problems else 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m gate.faults", description=main.__doc__)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add which faults are put where, and what is done with the shares."""
     parser.add_argument("--subject", choices=sorted(_WORLDS), default="impl")
     parser.add_argument(
         "--mutants", action="store_true", help="generic mutants of impl in place of named faults"
@@ -121,7 +65,66 @@ def _parser() -> argparse.ArgumentParser:
         default=len(os.sched_getaffinity(0)),
         help="faults that run at the same time (default: one for each core)",
     )
-    return parser
+
+
+def run(options: argparse.Namespace) -> ExitCode:
+    """Seed the faults and print what became of them.
+
+    Returns:
+        Passed if every property is green without a fault and, with ``--check``, no share is
+        smaller than the recorded one; failed otherwise; not judged if a fault cannot be seeded
+        or the properties cannot be run.
+
+    Raises:
+        pytest.UsageError: ``--check`` or ``--record`` with a part of the faults alone.
+    """
+    if (options.only or options.keyword) and (options.check or options.record):
+        raise pytest.UsageError(
+            "--check and --record are about all faults: leave --only and -k out"
+        )
+    console = Console()
+    kind = "mutants" if options.mutants else "faults"
+    try:
+        seeds = _seeds(options.subject, options.mutants, options.only)
+    except FaultError as error:
+        console.print(str(error), style="bold red", markup=False)
+        return ExitCode.NOT_JUDGED
+    if options.list:
+        for seed in seeds:
+            console.print(f"{seed.id}  [{', '.join(seed.clauses)}]  {seed.sentence}", markup=False)
+        return ExitCode.PASSED
+    session = _run(options.subject, seeds, options.jobs, options.keyword, console)
+    if session.subject is None:
+        return ExitCode.NOT_JUDGED
+    if options.keyword and all(outcome.fate is Fate.NOT_RUN for outcome in session.outcomes):
+        sentence = f"-k {options.keyword}: no property of the clauses of these faults matches"
+        console.print(sentence, style="bold red", markup=False)
+        return ExitCode.NOT_JUDGED
+    report = Report(
+        subject=session.subject.name,
+        version=session.subject.version,
+        kind=kind,
+        outcomes=session.outcomes,
+        red=session.red,
+        complaints=_complaints(seeds, session.outcomes),
+    )
+    for table in report.tables():
+        console.print(table)
+    problems = [f"red without a fault: {test}: {why}" for test, why in session.red.items()]
+    problems += report.complaints
+    if options.check:
+        try:
+            problems += report.fallen_below(recorded.read(options.subject, kind))
+        except KeyError:
+            problems.append(f"no share of {kind} on {options.subject} is recorded: add --record")
+    if options.record:
+        recorded.write(options.subject, kind, report.shares_to_record())
+    for problem in problems:
+        console.print(problem, style="bold red", markup=False)
+    console.print(report.headline(), markup=False)
+    if options.report:
+        report.write(options.report)
+    return ExitCode.FAILED if problems else ExitCode.PASSED
 
 
 def _seeds(subject: str, generic: bool, only: Sequence[str]) -> list[Seed]:
@@ -130,7 +133,7 @@ def _seeds(subject: str, generic: bool, only: Sequence[str]) -> list[Seed]:
             raise FaultError(f"generic mutants are made of impl alone, not of {subject}")
         seeds = [mutant for mutant in mutants() if _matches(only, mutant.id, *mutant.clauses)]
     else:
-        named = [fault for fault in catalogue(subject) if _matches(only, fault.id, fault.clause)]
+        named = [fault for fault in catalog(subject) if _matches(only, fault.id, fault.clause)]
         seeds, stale = [], []
         for fault in named:
             try:
@@ -206,7 +209,3 @@ def _complaints(seeds: Sequence[Seed], outcomes: Sequence[Outcome]) -> list[str]
         for outcome in outcomes
         if outcome.id in argued and outcome.fate is not Fate.EQUIVALENT
     ]
-
-
-if __name__ == "__main__":
-    sys.exit(main())

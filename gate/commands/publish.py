@@ -1,47 +1,58 @@
-"""``python -m gate.matrix.publish``: the page and the summary of a finished matrix, to be kept."""
+"""Keep the page and the summary of a finished matrix where they are published."""
 
 from __future__ import annotations
 
 import argparse
 import re
-import sys
 from dataclasses import replace
 from pathlib import Path
 
-from gate.command import ROOT
-from gate.report import model, pages
-from gate.report.model import Run, VerdictFileError, natural
+import pytest
+
+from gate.exit_codes import ExitCode
+from gate.paste import ROOT
+from gate.report import pages, verdict_file
+from gate.report.verdict_file import Run, VerdictFileError, natural
 
 _PAGES = ("index.html", "summary.md")
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Write the page and the summary of a matrix.
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add where the matrix is, and where it goes."""
+    parser.add_argument(
+        "--from",
+        dest="source",
+        type=Path,
+        default=Path("reports/matrix"),
+        help="(default: %(default)s)",
+    )
+    parser.add_argument(
+        "--to", type=Path, default=ROOT / "docs" / "matrix", help="(default: docs/matrix)"
+    )
 
-    Returns:
-        0, or 2 where the run is not finished.
+
+def run(options: argparse.Namespace) -> ExitCode:
+    """Write the page and the summary.
+
+    Raises:
+        pytest.UsageError: The matrix is not finished.
     """
-    parser = argparse.ArgumentParser(prog="python -m gate.matrix.publish", description=__doc__)
-    parser.add_argument("--from", dest="source", type=Path, default=Path("reports/matrix"))
-    parser.add_argument("--to", type=Path, default=ROOT / "docs" / "matrix")
-    options = parser.parse_args(arguments)
     try:
         runs = _finished(options.source)
     except VerdictFileError as error:
-        print(error, file=sys.stderr)
-        return 2
+        raise pytest.UsageError(str(error)) from error
     options.to.mkdir(parents=True, exist_ok=True)
     # The scripts of a run's failures stay with it: what is published says how to repeat them.
     pages.write(options.to, [replace(run, scripts={}) for run in runs])
     print(f"the page and the summary of {len(runs)} verdicts are in {options.to}")
-    return 0
+    return ExitCode.PASSED
 
 
 def _finished(folder: Path) -> list[Run]:
     """The runs whose verdict files are in ``folder``.
 
     Raises:
-        VerdictFileError: There are none, one is incomplete or repeats failures by absolute
+        VerdictFileError: There are none, one is not finished or repeats failures by absolute
             paths, or a page is missing or says that a target has not been judged.
     """
     verdicts = sorted(folder.glob("*.json"), key=lambda path: natural(path.stem))
@@ -49,10 +60,10 @@ def _finished(folder: Path) -> list[Run]:
         raise VerdictFileError(f"{folder} holds no verdicts: run `tox run -e matrix` first")
     if missing := [name for name in _PAGES if not (folder / name).is_file()]:
         raise VerdictFileError(f"{folder} lacks {', '.join(missing)}: end it with --resume")
-    runs = [model.read(path) for path in verdicts]
+    runs = [verdict_file.read(path) for path in verdicts]
     for path, run in zip(verdicts, runs, strict=True):
         # That a release cannot be judged is a result; that a run was cut short is none.
-        if not run.complete and not run.error:
+        if not run.finished and not run.error:
             raise VerdictFileError(f"{path} is incomplete: end it with --resume")
         if re.search(r"(^|[ :='])(/|\.\./)", run.run_with):
             raise VerdictFileError(
@@ -63,7 +74,3 @@ def _finished(folder: Path) -> list[Run]:
     if re.search(r"^\*\*Incomplete\*\*: .* not judged yet\.$", summary, re.MULTILINE):
         raise VerdictFileError(f"{folder} is incomplete: end it with --resume")
     return runs
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from gate.faults import fault as fault_module
-from gate.faults.fault import Fault, Seed, catalogue, seed_of
+from gate.faults.fault import Fault, Seed, catalog, seed_of
 from gate.faults.seeding import edited_functions
 from gate.faults.source import Edit, FaultError
 from properties.contract import contract
 
-IMPL = catalogue("impl")
-VLLM = catalogue("vllm")
+IMPL = catalog("impl")
+VLLM = catalog("vllm")
 
 
 @pytest.mark.parametrize("fault", IMPL, ids=lambda fault: fault.id)
@@ -59,14 +59,14 @@ def test_a_stale_fault_names_itself_and_its_file() -> None:
         ('id = "a"\ncause = ""\nclause = "LIN-2"\nsentence = ""\nedits = []', "unknown key cause"),
     ],
 )
-def test_a_catalogue_of_the_wrong_shape_is_refused(
+def test_a_catalog_of_the_wrong_shape_is_refused(
     entry: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "lin.toml").write_text(f"[[fault]]\n{entry}\n")
     monkeypatch.setattr(fault_module, "HERE", tmp_path)
     with pytest.raises(FaultError, match=message):
-        catalogue("mine")
+        catalog("mine")
 
 
 def test_faults_stand_in_the_order_of_the_contract() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gate.faults import __main__ as command
+from gate.__main__ import main
 from gate.faults.recorded import PATH
 
 ROOT = Path(__file__).parents[3]
@@ -17,7 +17,8 @@ ROOT = Path(__file__).parents[3]
 SCRIPT = """
 import sys
 from pathlib import Path
-from gate.faults import __main__ as command
+from gate.__main__ import main
+from gate.commands import faults
 from gate.faults.fault import Seed
 from gate.faults.source import text_of
 
@@ -36,8 +37,8 @@ def seeds(*_):
         Seed("nothing-to-run", ("ENG-1",), "", {"impl.layout": text + "\\nX = 1\\n"}),
     ]
 
-command._seeds = seeds
-sys.exit(command.main(["--report", sys.argv[1]]))
+faults._seeds = seeds
+sys.exit(main(["faults", "--report", sys.argv[1]]))
 """
 
 
@@ -67,14 +68,14 @@ def test_each_fault_meets_its_fate_and_no_file_is_touched(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(
     ("keyword", "code", "said"),
-    [("storage_rule", 0, "killed: kvs-1-boundary-off-by-one"), ("nobody", 2, "no property of")],
+    [("storage_rule", 0, "killed: kvs-1-boundary-off-by-one"), ("nobody", 6, "no property of")],
 )
 def test_faults_are_put_to_the_properties_that_are_asked_for(
     keyword: str, code: int, said: str
 ) -> None:
     run = subprocess.run(
         [
-            *(sys.executable, "-m", "gate.faults", "--jobs", "1"),
+            *(sys.executable, "-m", "gate", "faults", "--jobs", "1"),
             *("--only", "kvs-1-boundary-off-by-one", "-k", keyword),
         ],
         cwd=ROOT, capture_output=True, text=True, check=False,
@@ -88,7 +89,7 @@ def test_jobs_that_would_never_end_are_refused(
     jobs: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
-        command.main(["--only", "KVS-1", "--jobs", jobs])
+        main(["faults", "--only", "KVS-1", "--jobs", jobs])
     assert f"--jobs: '{jobs}' must be a whole number, 1 or more" in capsys.readouterr().err
 
 
@@ -98,7 +99,7 @@ def test_shares_of_a_part_are_neither_compared_nor_recorded(
 ) -> None:
     recorded = PATH.read_bytes()
     with pytest.raises(SystemExit) as caught:
-        command.main(["--only", "KVS-1", option])
-    assert caught.value.code == 2
+        main(["faults", "--only", "KVS-1", option])
+    assert caught.value.code == 4
     assert "leave --only and -k out" in capsys.readouterr().err
     assert PATH.read_bytes() == recorded

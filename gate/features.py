@@ -1,4 +1,4 @@
-"""What a property was really given, counted by feature, so that a reader sees the coverage."""
+"""What a property was given, counted by feature, so that a reader sees the coverage."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def features(value: Any) -> Iterator[tuple[str, str]]:
         case Enum():
             yield _words(type(value).__name__), str(value.value).replace("_", " ")
         case list() | tuple():
-            for one in value:
-                yield from features(one)
+            for part in value:
+                yield from features(part)
     if is_dataclass(value) and not isinstance(value, type):
         for field in fields(value):
             inner = getattr(value, field.name)
@@ -37,7 +37,7 @@ def features(value: Any) -> Iterator[tuple[str, str]]:
                 yield from features(inner)
 
 
-class Census:
+class FeatureCounts:
     """Counts in how many examples each value of each feature occurred."""
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class Census:
 
     def add(self, arguments: Iterable[Any]) -> None:
         """Count one example."""
-        for feature, value in {pair for one in arguments for pair in features(one)}:
+        for feature, value in {pair for argument in arguments for pair in features(argument)}:
             self._counts.setdefault(feature, Counter())[value] += 1
 
     def to_json(self) -> Generated:

@@ -1,0 +1,1 @@
+"""Judge several targets, one pytest run each."""
