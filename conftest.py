@@ -7,6 +7,7 @@ import pytest
 
 # The dependencies in pyproject.toml, by the names of their modules.
 NEEDED = (
+    "filelock",
     "greenlet",
     "hypothesis",
     "jinja2",

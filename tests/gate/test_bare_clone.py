@@ -35,7 +35,9 @@ def test_a_clone_with_pytest_alone_says_what_to_install(tmp_path: Path) -> None:
     )
     assert done.returncode == 4
     (line,) = done.stdout.split("\n\n")[0].splitlines()
-    assert line.startswith("ERROR: greenlet, hypothesis, jinja2, numpy, rich, tblib, torch, xdist")
+    assert line.startswith(
+        "ERROR: filelock, greenlet, hypothesis, jinja2, numpy, rich, tblib, torch, xdist"
+    )
     assert "pip install" in line
     assert not done.stdout.partition(line)[2].strip()
 

@@ -76,7 +76,7 @@ def test_a_release_that_cannot_be_judged_is_in_the_report_with_its_error(
     judged: list[str], tmp_path: Path
 ) -> None:
     main(["judge", "vllm==0.30.0", "--out", str(tmp_path)])
-    assert "Not judged: no such release" in (tmp_path / "summary.md").read_text("utf-8")
+    assert "was **not judged**: no such release" in (tmp_path / "summary.md").read_text("utf-8")
 
 
 def test_an_interrupted_run_reports_itself_incomplete_and_can_be_resumed(
