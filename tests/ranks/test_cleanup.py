@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-_SECONDS = 60
+_SECONDS = 600
 
 SCRIPT = """
     import sys, time
@@ -70,11 +71,21 @@ def marked(marker: str) -> list[int]:
 @pytest.fixture
 def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
     """A temporary directory of its own, and proof that all is clean in the end."""
-    temporary = tmp_path / "tmp"
-    temporary.mkdir()
-    yield {**os.environ, "TMPDIR": str(temporary), "RANKS_TEST": str(tmp_path)}
-    assert_gone(marked(f"RANKS_TEST={tmp_path}"))
-    assert not list(temporary.iterdir())
+    # Of a short name, as that of a socket has a limit.
+    with tempfile.TemporaryDirectory() as temporary:
+        yield {**os.environ, "TMPDIR": temporary, "RANKS_TEST": str(tmp_path)}
+        assert_gone(marked(f"RANKS_TEST={tmp_path}"))
+        assert not os.listdir(temporary)
+
+
+def test_a_long_name_of_the_temporary_directory_is_told(tmp_path: Path) -> None:
+    long = tmp_path / ("x" * 100)
+    long.mkdir()
+    (tmp_path / "nothing.py").touch()
+    process = start(IMPORTS, {**os.environ, "TMPDIR": str(long)}, str(tmp_path), "nothing")
+    output, errors = process.communicate(timeout=_SECONDS)
+    said = f"no rank can be forked, with temporary files in {long}: AF_UNIX path too long"
+    assert output.splitlines() == [said] * 2, errors
 
 
 def start(script: str, environment: dict[str, str], *arguments: str) -> subprocess.Popen[str]:
@@ -147,7 +158,7 @@ def test_after_the_death_of_a_pytest_worker(environment: dict[str, str], tmp_pat
         env=environment,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=_SECONDS,
     )  # fmt: skip
     assert "crashed while running 'test_it.py::test_killed'" in result.stdout, result.stdout
     assert "1 failed, 1 passed" in result.stdout
