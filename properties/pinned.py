@@ -23,6 +23,7 @@ from fixtures.model.engine import Runner, Serving
 from fixtures.model.layout import Layout
 from fixtures.model.numbers import Data, Pattern
 from fixtures.model.options import Options, Switch
+from fixtures.model.partials import Partials
 from fixtures.model.quantization import Quantization, Scheme
 
 

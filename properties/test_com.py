@@ -8,7 +8,7 @@ from hypothesis import given
 
 from fixtures.cases.decode import DecodeCase
 from fixtures.model.layout import Layout
-from fixtures.oracle.ledger import assert_equal_but_one
+from fixtures.oracle.ledger import assert_adds, assert_saves
 from fixtures.programs import decode, derived
 from fixtures.ranks.api import Collective
 from fixtures.strategies.decode import decode_cases
@@ -36,9 +36,7 @@ def test_on_issues_what_off_does_minus_the_query_all_gather(
             (case.batch.num_decode_tokens, heads, case.dims.kv_width),
             str(case.torch_dtype),
         )
-        assert_equal_but_one(
-            paths.replicated.ledger, paths.gather.ledger, missing=query, where=f"rank {rank}"
-        )
+        assert_saves(paths.replicated.ledger, paths.gather.ledger, query, f"rank {rank}")
 
 
 @clause("COM-1", needs=(Capability.REPLICATED_DECODE,))
@@ -52,8 +50,7 @@ def test_loading_on_adds_one_all_gather_of_W_UK_T(subject: Subject, case: Decode
             (dims.num_heads // case.layout.tp, dims.qk_nope_head_dim, dims.kv_lora_rank),
             str(case.torch_dtype),
         )
-        off, on = weights.load_ledger_off, weights.load_ledger_on
-        assert on == [*off, gathered], f"rank {rank} on issues {on}, off {off}"
+        assert_adds(weights.load_ledger_on, weights.load_ledger_off, gathered, f"rank {rank}")
 
 
 @clause("COM-2", needs=(Capability.REPLICATED_DECODE, Capability.PREFILL))

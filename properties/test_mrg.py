@@ -10,6 +10,7 @@ from hypothesis import example, given
 from fixtures.cases.decode import DecodeCase
 from fixtures.cases.merge import EmptyShard, MergeCase
 from fixtures.model.numbers import LN_2
+from fixtures.model.partials import Partials
 from fixtures.oracle import check
 from fixtures.oracle import merge as oracle
 from fixtures.oracle.backend import expected_partial
@@ -88,7 +89,14 @@ def test_an_lse_to_base_2_merges_as_one_to_base_e(
 
 
 @clause("MRG-2", "MRG-5", needs=(Capability.GATHER_DECODE,))
-@given(case=decode_cases(layout=REPLICABLE, dtypes=DTYPES, transports=("ag_rs",)))
+@given(
+    case=decode_cases(
+        layout=REPLICABLE,
+        dtypes=DTYPES,
+        transports=("ag_rs",),
+        partials=(Partials(), Partials(base_2=True)),
+    )
+)
 def test_a_backend_returns_a_float32_lse_to_the_base_it_declares(
     subject: Subject, case: DecodeCase
 ) -> None:
