@@ -9,7 +9,7 @@ from fixtures.oracle import check
 from fixtures.oracle import decode as oracle
 from fixtures.oracle.backend import expected_queries
 from fixtures.oracle.bounds import Bounded
-from fixtures.oracle.paths import check_same_queries_give_the_same, merged_values
+from fixtures.oracle.paths import check_alike, merged_values
 from fixtures.programs.decode import Paths, Step
 from fixtures.programs.observe.decode_backend import Attended
 
@@ -66,7 +66,7 @@ def _check_alike(
         f"prefill rows of the replicated path on rank {rank}, of queries that are the same bits,",
     )
     if off.attended is not None:
-        check_same_queries_give_the_same(
+        check_alike(
             case,
             rank,
             (off.output[:decodes], _of_group(case, rank, gathers)),

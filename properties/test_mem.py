@@ -46,9 +46,7 @@ def test_off_holds_this_ranks_heads_and_nothing_else(subject: Subject, case: Dec
     # Derived weights are views of kv_b_proj, here of the activations' own dtype.
     plain = (query + up) * itemsize
     without = Layout(case.layout.tp)
-    without_dcp = subject.run(
-        without, derived.held_off, dataclasses.replace(case, layout=without)
-    )
+    without_dcp = subject.run(without, derived.held_off, dataclasses.replace(case, layout=without))
     by_rank = subject.run(case.layout, derived.held_off, case)
     W_UVs = [held.W_UV for held in by_rank]
     for rank, held in enumerate(by_rank):

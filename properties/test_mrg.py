@@ -5,22 +5,24 @@ from __future__ import annotations
 import dataclasses
 
 import torch
-from hypothesis import example, given
+from hypothesis import example, given, settings
 
 from fixtures.cases.decode import DecodeCase
 from fixtures.cases.merge import EmptyShard, MergeCase
 from fixtures.model.numbers import LN_2
 from fixtures.model.partials import Partials
 from fixtures.oracle import check
+from fixtures.oracle import decode as decode_oracle
 from fixtures.oracle import merge as oracle
 from fixtures.oracle.backend import expected_partial
 from fixtures.oracle.bounds import Bounded
-from fixtures.programs import backend, merge
+from fixtures.programs import backend, decode, merge
 from fixtures.strategies.decode import decode_cases
 from fixtures.strategies.layouts import INTERLEAVES, layouts
 from fixtures.strategies.merge import merge_cases, merge_transports, reordered_merge_cases
 from fixtures.strategies.numbers import DTYPES
 from fixtures.subjects.subject import Capability, Subject
+from gate.profiles import examples
 from properties import pinned
 from properties.contract import clause
 
@@ -107,6 +109,25 @@ def test_a_backend_returns_a_float32_lse_to_the_base_it_declares(
         unit = 1.0 if partial.is_lse_base_on_e else 1 / LN_2
         check.bounded(partial.lse, lse.scaled(unit), f"LSE {where}")
         check.bounded(partial.out, out, f"output {where}")
+
+
+# Rudest last, so that what fails shrinks to the base alone where that is enough.
+RUDE = (Partials(base_2=True), Partials(unwritten=True), Partials(base_2=True, unwritten=True))
+
+
+@clause("MRG-2", "MRG-3", needs=(Capability.GATHER_DECODE,))
+@settings(max_examples=examples(0.5))
+@given(case=decode_cases(layout=REPLICABLE, max_query_len=2, partials=RUDE))
+@example(case=pinned.NOTHING_WRITTEN_FOR_EMPTY_SHARDS)
+@example(case=pinned.LSE_TO_BASE_2)
+def test_a_layer_merges_by_the_base_and_the_lengths_that_its_backend_needs(
+    subject: Subject, case: DecodeCase
+) -> None:
+    whole = decode_oracle.expected(case)
+    steps = subject.run(case.layout, decode.both_paths, case, replicated=False)
+    for rank, paths in enumerate(steps):
+        expected = whole[:, decode_oracle.columns_of(case, rank)]
+        check.bounded(paths.gather.output, expected, f"layer's output on rank {rank}")
 
 
 @clause("MRG-3", needs=(Capability.MERGE,))
