@@ -93,6 +93,10 @@ UNWRITTEN_LSE = _merge(Layout(4, 4), ((0, 1, 2, 0), ()), EmptyShard.NAN)
 PLUS_INF_LSE = _merge(Layout(4, 4), ((0, 1, 2, 0), ()), EmptyShard.PLUS_INF)
 # All keys on one rank of the group.
 KEYS_ON_ONE_RANK = _merge(Layout(4, 4), ((3, 3, 3), (1,)), EmptyShard.MINUS_INF)
+# Scores so large that a merged log-sum-exp is rounded by a part of 1.
+SCORES_OF_60000 = dataclasses.replace(
+    _merge(Layout(4, 4), ((0, 1, 2, 3, 0), (1, 3)), EmptyShard.MINUS_INF), score_level=6e4
+)
 # A kv_b_proj with one scale for all that a rank holds.
 ONE_BLOCK = AbsorbedCase(
     Layout(2, 2),

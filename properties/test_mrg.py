@@ -179,6 +179,8 @@ def test_every_transport_leaves_each_rank_its_own_heads(subject: Subject, case: 
     ),
     transport=merge_transports(),
 )
+@example(case=pinned.SCORES_OF_60000, transport="ag_rs")
+@example(case=pinned.SCORES_OF_60000, transport="a2a")
 def test_scores_of_any_magnitude_keep_their_dominant_terms(
     subject: Subject, case: MergeCase, transport: str
 ) -> None:
