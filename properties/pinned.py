@@ -6,6 +6,8 @@ What Hypothesis prints of an example can be pasted here: each name in it is impo
 
 from __future__ import annotations
 
+import dataclasses
+
 from fixtures.cases.absorbed import AbsorbedCase
 from fixtures.cases.adapters import AdapterCase, Misfit, MisfitCase
 from fixtures.cases.census import CensusCase, ChoiceCase
@@ -23,10 +25,18 @@ from fixtures.model.engine import Runner, Serving
 from fixtures.model.layout import Layout
 from fixtures.model.numbers import Data, Pattern
 from fixtures.model.options import Options, Switch
+from fixtures.model.partials import PLAIN, Partials
 from fixtures.model.quantization import Quantization, Scheme
 
 
-def _step(layout: Layout, batch: Batch, *, block_size: int = 1, rows: int = 1024) -> DecodeCase:
+def _step(
+    layout: Layout,
+    batch: Batch,
+    *,
+    block_size: int = 1,
+    rows: int = 1024,
+    partials: Partials = PLAIN,
+) -> DecodeCase:
     return DecodeCase(
         layout=layout,
         dims=MLADims(2 * layout.tp, 3, 2, 7, 5, 6),
@@ -35,6 +45,7 @@ def _step(layout: Layout, batch: Batch, *, block_size: int = 1, rows: int = 1024
         dtype="float32",
         data=Data(7),
         context_rows=rows,
+        partials=partials,
     )
 
 
@@ -63,6 +74,18 @@ CHUNKS_WITHOUT_KEYS = _step(
 ONE_ROW_OF_PADDING = _step(
     Layout(4, 2), Batch(decodes=(Request(5), Request(3), Request(9)), padding=1)
 )
+# More rows than a kernel that is chosen by their number is tuned for.
+HUNDREDS_OF_ROWS = dataclasses.replace(
+    _step(Layout(2, 2), Batch(decodes=(Request(2), *(Request(1),) * 520))), dtype="bfloat16"
+)
+# A rank without keys of a request, whose kernel returns before it has written anything.
+NOTHING_WRITTEN_FOR_EMPTY_SHARDS = _step(
+    Layout(2, 2), Batch(decodes=(Request(1), Request(4))), partials=Partials(unwritten=True)
+)
+# A kernel that counts in powers of 2.
+LSE_TO_BASE_2 = _step(
+    Layout(2, 2), Batch(decodes=(Request(5), Request(2))), partials=Partials(base_2=True)
+)
 # Shards of 1 and of 7 keys.
 UNEVEN_SHARDS = _merge(Layout(2, 2), ((0, 1, 1, 1, 1, 1, 1, 1),), EmptyShard.MINUS_INF)
 # A rank without keys whose log-sum-exp was never written, or has the wrong sign.
@@ -70,6 +93,10 @@ UNWRITTEN_LSE = _merge(Layout(4, 4), ((0, 1, 2, 0), ()), EmptyShard.NAN)
 PLUS_INF_LSE = _merge(Layout(4, 4), ((0, 1, 2, 0), ()), EmptyShard.PLUS_INF)
 # All keys on one rank of the group.
 KEYS_ON_ONE_RANK = _merge(Layout(4, 4), ((3, 3, 3), (1,)), EmptyShard.MINUS_INF)
+# Scores so large that a merged log-sum-exp is rounded by a part of 1.
+SCORES_OF_60000 = dataclasses.replace(
+    _merge(Layout(4, 4), ((0, 1, 2, 3, 0), (1, 3)), EmptyShard.MINUS_INF), score_level=6e4
+)
 # A kv_b_proj with one scale for all that a rank holds.
 ONE_BLOCK = AbsorbedCase(
     Layout(2, 2),

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 
-from hypothesis import given
+from hypothesis import example, given
 
 from fixtures.cases.decode import DecodeCase
 from fixtures.model.layout import Layout
-from fixtures.oracle.ledger import assert_equal_but_one
+from fixtures.oracle.ledger import assert_adds, assert_saves
 from fixtures.programs import decode, derived
+from fixtures.programs.decode import Paths
 from fixtures.ranks.api import Collective
-from fixtures.strategies.decode import decode_cases
+from fixtures.strategies.decode import decode_cases, wide_decode_cases
 from fixtures.strategies.layouts import INTERLEAVES, layouts
 from fixtures.subjects.subject import Capability, Subject
+from properties import pinned
+from properties.both_paths import check_paths
 from properties.contract import clause
 
 REPLICABLE = layouts(min_dcp=2, interleaves=INTERLEAVES)
@@ -22,23 +25,40 @@ BATCHES = decode_cases(
 )
 
 
+def _check_query_gather_saved(case: DecodeCase, rank: int, paths: Paths) -> None:
+    assert paths.replicated is not None
+    query = Collective(
+        "all_gather",
+        case.layout.dcp_group_of(rank),
+        (
+            case.batch.num_decode_tokens,
+            case.dims.num_heads // case.layout.tp,
+            case.dims.kv_width,
+        ),
+        str(case.torch_dtype),
+    )
+    assert_saves(paths.replicated.ledger, paths.gather.ledger, query, f"rank {rank}")
+
+
 @clause("COM-1", needs=(Capability.REPLICATED_DECODE, Capability.PREFILL))
 @given(case=BATCHES)
 def test_on_issues_what_off_does_minus_the_query_all_gather(
     subject: Subject, case: DecodeCase
 ) -> None:
-    heads = case.dims.num_heads // case.layout.tp
     for rank, paths in enumerate(subject.run(case.layout, decode.both_paths, case)):
-        assert paths.replicated is not None
-        query = Collective(
-            "all_gather",
-            case.layout.dcp_group_of(rank),
-            (case.batch.num_decode_tokens, heads, case.dims.kv_width),
-            str(case.torch_dtype),
-        )
-        assert_equal_but_one(
-            paths.replicated.ledger, paths.gather.ledger, missing=query, where=f"rank {rank}"
-        )
+        _check_query_gather_saved(case, rank, paths)
+
+
+# Its rows are hundreds, for each of which the oracle of attention would take long: DEC-1 and the
+# steps around attention say enough.
+@clause("COM-1", "DEC-1", needs=(Capability.REPLICATED_DECODE,), effort=0.2)
+@given(case=wide_decode_cases())
+@example(case=pinned.HUNDREDS_OF_ROWS)
+def test_hundreds_of_rows_are_decoded_as_few_are(subject: Subject, case: DecodeCase) -> None:
+    by_rank = subject.run(case.layout, decode.both_paths, case)
+    for rank, paths in enumerate(by_rank):
+        _check_query_gather_saved(case, rank, paths)
+    check_paths(case, by_rank)
 
 
 @clause("COM-1", needs=(Capability.REPLICATED_DECODE,))
@@ -52,8 +72,7 @@ def test_loading_on_adds_one_all_gather_of_W_UK_T(subject: Subject, case: Decode
             (dims.num_heads // case.layout.tp, dims.qk_nope_head_dim, dims.kv_lora_rank),
             str(case.torch_dtype),
         )
-        off, on = weights.load_ledger_off, weights.load_ledger_on
-        assert on == [*off, gathered], f"rank {rank} on issues {on}, off {off}"
+        assert_adds(weights.load_ledger_on, weights.load_ledger_off, gathered, f"rank {rank}")
 
 
 @clause("COM-2", needs=(Capability.REPLICATED_DECODE, Capability.PREFILL))

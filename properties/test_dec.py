@@ -19,11 +19,9 @@ from fixtures.oracle import backend as backend_oracle
 from fixtures.oracle import check
 from fixtures.oracle import decode as oracle
 from fixtures.oracle import module as module_oracle
-from fixtures.oracle.bounds import Bounded
 from fixtures.oracle.exchange import gathered_patterns
-from fixtures.oracle.ledger import assert_equal_but_one
+from fixtures.oracle.ledger import assert_saves
 from fixtures.programs import backend, compiled, decode, derived, exchange, module, storage
-from fixtures.programs.decode import Paths
 from fixtures.ranks.api import Collective
 from fixtures.strategies.decode import (
     decode_cases,
@@ -38,26 +36,14 @@ from fixtures.strategies.numbers import DTYPES
 from fixtures.subjects import registry
 from fixtures.subjects.subject import Capability, Subject
 from properties import pinned
+from properties.both_paths import check_paths
 from properties.contract import clause
 
 REPLICABLE = layouts(min_dcp=2, interleaves=INTERLEAVES)
 
 
-def _check_paths(case: DecodeCase, whole: Bounded, rank: int, paths: Paths) -> None:
-    expected = whole[:, oracle.columns_of(case, rank)]
-    live = case.batch.num_tokens
-    gather = paths.gather.output[:live]
-    check.bounded(gather, expected, f"gather path on rank {rank}")
-    if paths.replicated is not None:
-        replicated = paths.replicated.output[:live]
-        check.bounded(replicated, expected, f"replicated path on rank {rank}")
-        check.agree(replicated, gather, expected, f"replicated and gather path on rank {rank}")
-
-
 def _check_both_paths(subject: Subject, case: DecodeCase) -> None:
-    whole = oracle.expected(case)
-    for rank, paths in enumerate(subject.run(case.layout, decode.both_paths, case)):
-        _check_paths(case, whole, rank, paths)
+    check_paths(case, subject.run(case.layout, decode.both_paths, case), oracle.expected(case))
 
 
 @clause("DEC-1", "DEC-2", needs=(Capability.REPLICATED_DECODE,))
@@ -71,10 +57,8 @@ def test_replicated_path_equals_gather_path_and_the_oracle(
 @clause("DEC-2", needs=(Capability.GATHER_DECODE,))
 @given(case=decode_cases())
 def test_gather_path_equals_the_oracle(subject: Subject, case: DecodeCase) -> None:
-    whole = oracle.expected(case)
     steps = subject.run(case.layout, decode.both_paths, case, replicated=False)
-    for rank, paths in enumerate(steps):
-        _check_paths(case, whole, rank, paths)
+    check_paths(case, steps, oracle.expected(case))
 
 
 @clause("DEC-3", needs=(Capability.REPLICATED_DECODE,))
@@ -162,9 +146,10 @@ def test_each_of_several_tokens_attends_the_keys_up_to_its_own_position(
 @given(case=decode_cases(layout=REPLICABLE, decodes=(1, 2), max_query_len=2, paddings=(1, 2, 5)))
 @example(case=pinned.ONE_ROW_OF_PADDING)
 def test_padding_rows_reach_no_live_row(subject: Subject, case: DecodeCase) -> None:
-    whole, live = oracle.expected(case), case.batch.num_tokens
-    for rank, (zeros, poisoned) in enumerate(subject.run(case.layout, decode.padded_paths, case)):
-        _check_paths(case, whole, rank, poisoned)
+    live = case.batch.num_tokens
+    by_rank = subject.run(case.layout, decode.padded_paths, case)
+    check_paths(case, [poisoned for _, poisoned in by_rank], oracle.expected(case))
+    for rank, (zeros, poisoned) in enumerate(by_rank):
         for name in ("gather", "replicated"):
             check.bitwise(
                 getattr(poisoned, name).output[:live],
@@ -262,9 +247,7 @@ def test_a_quantized_query_crosses_the_group_in_one_byte_a_number(
             (case.batch.num_decode_tokens, heads, case.dims.kv_width),
             "torch.uint8" if case.fp8.quantized_query else str(case.torch_dtype),
         )
-        assert_equal_but_one(
-            paths.replicated.ledger, paths.gather.ledger, missing=query, where=f"rank {rank}"
-        )
+        assert_saves(paths.replicated.ledger, paths.gather.ledger, query, f"rank {rank}")
 
 
 @clause("DEC-11", needs=(Capability.FP8_CACHE,))

@@ -51,6 +51,10 @@ def test_metadata_counts_the_keys_that_each_row_may_see(subject: Subject, case: 
         dcp_rank = case.layout.dcp_group_of(rank).index(rank)
         local = [len(case.layout.tokens_of(dcp_rank, request.seq_len)) for request in requests]
         assert counts.local == local, f"local lengths in the metadata of rank {rank}"
+        assert counts.longest is None or counts.longest >= max(local), (
+            f"the metadata of rank {rank} says that no request has more than {counts.longest} "
+            f"keys there, but one has {max(local)}"
+        )
         if counts.total is not None:
             assert counts.total == [request.seq_len for request in requests], (
                 f"global lengths in the metadata of rank {rank}"

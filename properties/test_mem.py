@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping, Sequence
 
 import torch
 from hypothesis import example, given
@@ -24,6 +25,17 @@ from properties import pinned
 from properties.contract import clause
 
 
+def _check_dcp_weights(
+    layout: Layout, rank: int, held: Mapping[str, torch.Tensor], W_UVs: Sequence[torch.Tensor]
+) -> int:
+    """Bytes of what a rank holds for DCP itself: nothing but the group's W_UV, and that once."""
+    assert held.keys() <= {"W_UV"}, f"rank {rank} holds {sorted(held)} for its group while off"
+    gathered = torch.cat([W_UVs[member] for member in layout.dcp_group_of(rank)])
+    for name, weight in held.items():
+        check.bitwise(weight, gathered, f"{name} of the group on rank {rank}")
+    return sum(weight.nbytes for weight in held.values())
+
+
 @clause("MEM-1", needs=(Capability.GATHER_DECODE,))
 @given(case=decode_cases(dtypes=DTYPES))
 def test_off_holds_this_ranks_heads_and_nothing_else(subject: Subject, case: DecodeCase) -> None:
@@ -31,13 +43,21 @@ def test_off_holds_this_ranks_heads_and_nothing_else(subject: Subject, case: Dec
     heads = dims.num_heads // case.layout.tp
     query = heads * dims.qk_head_dim * dims.q_width
     up = heads * (dims.qk_nope_head_dim + dims.v_head_dim) * dims.kv_lora_rank
-    for rank, held in enumerate(subject.run(case.layout, derived.held_off, case)):
+    # Derived weights are views of kv_b_proj, here of the activations' own dtype.
+    plain = (query + up) * itemsize
+    without = Layout(case.layout.tp)
+    without_dcp = subject.run(without, derived.held_off, dataclasses.replace(case, layout=without))
+    by_rank = subject.run(case.layout, derived.held_off, case)
+    W_UVs = [held.W_UV for held in by_rank]
+    for rank, held in enumerate(by_rank):
         assert held.group_W_UK_T is None, f"rank {rank} holds W_UK_T_dcp_qrep while off"
-        # kv_b_proj and the weights derived from it, which may be views of it.
-        allowed = {(query + up) * itemsize, (query + 2 * up) * itemsize}
-        assert held.weight_bytes in allowed, (
-            f"rank {rank} holds {held.weight_bytes} bytes of weights, but should hold one of "
-            f"{sorted(allowed)}"
+        expected = plain + _check_dcp_weights(case.layout, rank, held.dcp_weights, W_UVs)
+        assert held.weight_bytes == expected, (
+            f"rank {rank} holds {held.weight_bytes} bytes of weights, but should hold {expected}"
+        )
+        assert without_dcp[rank].weight_bytes == plain, (
+            f"rank {rank} holds {without_dcp[rank].weight_bytes} bytes of weights without DCP, "
+            f"but should hold {plain}"
         )
         check.bitwise(
             held.query_weight, decode_oracle.query_shard(case, rank), f"query weight, rank {rank}"
@@ -67,12 +87,19 @@ def test_off_a_quantised_layer_holds_what_it_holds_without_dcp(
 ) -> None:
     plain = dataclasses.replace(case, layout=Layout(case.layout.tp))
     without_dcp = subject.run(plain.layout, absorbed.derive, plain, False)
-    for rank, off in enumerate(subject.run(case.layout, absorbed.derive, case, False)):
+    by_rank = subject.run(case.layout, absorbed.derive, case, False)
+    W_UVs = [off.W_UV for off in by_rank]
+    for rank, off in enumerate(by_rank):
         without = without_dcp[rank]
+        for_the_group = _check_dcp_weights(case.layout, rank, off.dcp_weights, W_UVs)
         assert off.group_W_UK_T is None, f"rank {rank} holds W_UK_T_dcp_qrep while off"
         assert off.names == without.names, f"rank {rank} holds {off.names}, not {without.names}"
-        assert off.nbytes == without.nbytes, f"rank {rank} holds {off.nbytes}, not {without.nbytes}"
-        assert off.ledger == without.ledger == [], f"rank {rank} issues {off.ledger} while loading"
+        nbytes = without.nbytes + for_the_group
+        assert off.nbytes == nbytes, f"rank {rank} holds {off.nbytes} bytes, not {nbytes}"
+        assert not without.ledger, f"rank {rank} issues {without.ledger} while loading without DCP"
+        assert len(off.ledger) == len(off.dcp_weights), (
+            f"rank {rank} issues {off.ledger} while loading"
+        )
         check.bitwise(off.W_UK_T, without.W_UK_T, f"W_UK_T of rank {rank}")
         check.bitwise(off.W_UV, without.W_UV, f"W_UV of rank {rank}")
 

@@ -10,11 +10,13 @@ from hypothesis import example, given
 from fixtures.cases.decode import DecodeCase
 from fixtures.cases.merge import EmptyShard, MergeCase
 from fixtures.model.numbers import LN_2
+from fixtures.model.partials import Partials
 from fixtures.oracle import check
+from fixtures.oracle import decode as decode_oracle
 from fixtures.oracle import merge as oracle
 from fixtures.oracle.backend import expected_partial
 from fixtures.oracle.bounds import Bounded
-from fixtures.programs import backend, merge
+from fixtures.programs import backend, decode, merge
 from fixtures.strategies.decode import decode_cases
 from fixtures.strategies.layouts import INTERLEAVES, layouts
 from fixtures.strategies.merge import merge_cases, merge_transports, reordered_merge_cases
@@ -88,7 +90,14 @@ def test_an_lse_to_base_2_merges_as_one_to_base_e(
 
 
 @clause("MRG-2", "MRG-5", needs=(Capability.GATHER_DECODE,))
-@given(case=decode_cases(layout=REPLICABLE, dtypes=DTYPES, transports=("ag_rs",)))
+@given(
+    case=decode_cases(
+        layout=REPLICABLE,
+        dtypes=DTYPES,
+        transports=("ag_rs",),
+        partials=(Partials(), Partials(base_2=True)),
+    )
+)
 def test_a_backend_returns_a_float32_lse_to_the_base_it_declares(
     subject: Subject, case: DecodeCase
 ) -> None:
@@ -99,6 +108,24 @@ def test_a_backend_returns_a_float32_lse_to_the_base_it_declares(
         unit = 1.0 if partial.is_lse_base_on_e else 1 / LN_2
         check.bounded(partial.lse, lse.scaled(unit), f"LSE {where}")
         check.bounded(partial.out, out, f"output {where}")
+
+
+# Rudest last, so that what fails shrinks to the base alone where that is enough.
+RUDE = (Partials(base_2=True), Partials(unwritten=True), Partials(base_2=True, unwritten=True))
+
+
+@clause("MRG-2", "MRG-3", needs=(Capability.GATHER_DECODE,), effort=0.5)
+@given(case=decode_cases(layout=REPLICABLE, max_query_len=2, partials=RUDE))
+@example(case=pinned.NOTHING_WRITTEN_FOR_EMPTY_SHARDS)
+@example(case=pinned.LSE_TO_BASE_2)
+def test_a_layer_merges_by_the_base_and_the_lengths_that_its_backend_needs(
+    subject: Subject, case: DecodeCase
+) -> None:
+    whole = decode_oracle.expected(case)
+    steps = subject.run(case.layout, decode.both_paths, case, replicated=False)
+    for rank, paths in enumerate(steps):
+        expected = whole[:, decode_oracle.columns_of(case, rank)]
+        check.bounded(paths.gather.output, expected, f"layer's output on rank {rank}")
 
 
 @clause("MRG-3", needs=(Capability.MERGE,))
@@ -150,6 +177,8 @@ def test_every_transport_leaves_each_rank_its_own_heads(subject: Subject, case: 
     ),
     transport=merge_transports(),
 )
+@example(case=pinned.SCORES_OF_60000, transport="ag_rs")
+@example(case=pinned.SCORES_OF_60000, transport="a2a")
 def test_scores_of_any_magnitude_keep_their_dominant_terms(
     subject: Subject, case: MergeCase, transport: str
 ) -> None:

@@ -22,6 +22,7 @@ from fixtures.strategies.layouts import layouts
 from fixtures.strategies.merge import merge_transports
 from fixtures.subjects.subject import Capability, Subject
 from properties import pinned
+from properties.both_paths import check_paths
 from properties.contract import clause
 
 # An interpreted decode takes up to seconds an example, a merge tenths of one.
@@ -40,15 +41,8 @@ def _draw_case(
 
 
 def _check_both_paths(subject: Subject, case: DecodeCase) -> None:
-    whole, live = decode_oracle.expected(case), case.batch.num_tokens
     steps = subject.run(case.layout, decode.both_paths, case, kernels=subject.own_kernels)
-    for rank, paths in enumerate(steps):
-        expected = whole[:, decode_oracle.columns_of(case, rank)]
-        assert paths.replicated is not None
-        gather, replicated = paths.gather.output[:live], paths.replicated.output[:live]
-        check.bounded(gather, expected, f"gather path on rank {rank}")
-        check.bounded(replicated, expected, f"replicated path on rank {rank}")
-        check.agree(replicated, gather, expected, f"replicated and gather path on rank {rank}")
+    check_paths(case, steps, decode_oracle.expected(case))
 
 
 @clause(

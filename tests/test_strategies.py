@@ -16,7 +16,7 @@ from fixtures.cases.overrides import OverrideCase
 from fixtures.model.engine import Runner
 from fixtures.model.layout import Layout
 from fixtures.model.numbers import Pattern
-from fixtures.strategies.decode import decode_cases
+from fixtures.strategies.decode import decode_cases, wide_decode_cases
 from fixtures.strategies.engine import engine_cases
 from fixtures.strategies.layouts import INTERLEAVES, layouts
 from fixtures.strategies.linear import linear_cases
@@ -80,6 +80,10 @@ DECODES: dict[str, Callable[[DecodeCase], bool]] = {
     ),
     "several blocks": lambda case: max(_local_lengths(case)) > case.block_size,
     "one head a rank": lambda case: case.dims.num_heads == case.layout.tp,
+    "an LSE to base 2": lambda case: case.partials.base_2,
+    "empty shards that nobody wrote": lambda case: case.partials.unwritten,
+    "tiny numbers": lambda case: case.data.pattern is Pattern.TINY,
+    "large numbers": lambda case: case.data.pattern is Pattern.LARGE,
     "as many rows as heads never needed": lambda case: case.batch.num_tokens != case.dims.num_heads,
 }
 
@@ -140,6 +144,16 @@ def test_linears_reach(name: str) -> None:
 @pytest.mark.parametrize("name", DECODES)
 def test_decode_cases_reach(name: str) -> None:
     find(decode_cases(), DECODES[name], settings=REACH)
+
+
+@pytest.mark.parametrize("most", [20, 32, 64, 128, 256, 512])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_wide_decode_cases_reach_past(most: int, dtype: str) -> None:
+    find(
+        wide_decode_cases(),
+        lambda case: case.batch.num_tokens > most and case.dtype == dtype,
+        settings=REACH,
+    )
 
 
 @pytest.mark.parametrize("name", ENGINES)

@@ -9,6 +9,7 @@ from typing import Any
 from fixtures.cases.decode import DecodeCase
 from fixtures.cases.linear import LinearCase
 from fixtures.cases.merge import EmptyShard, MergeCase
+from fixtures.model.partials import PLAIN
 from fixtures.model.quantization import UNQUANTIZED
 from fixtures.oracle import decode as decode_oracle
 from fixtures.oracle import linear as linear_oracle
@@ -116,6 +117,8 @@ def _decode(call: Call, arguments: Mapping[str, Any]) -> Context:
     batch, dims = case.batch, case.dims
     if case.fp8 is not None:
         raise NoScriptError("no script shows a quantized KV cache yet")
+    if case.partials != PLAIN:
+        raise NoScriptError("no script shows a backend with manners of its own yet")
     if batch.prefills or batch.padding or any(r.query_len > 1 for r in batch.decodes):
         raise NoScriptError("scripts show steps of one new token a sequence alone yet")
     width = dims.qk_nope_head_dim + dims.v_head_dim

@@ -24,6 +24,8 @@ def expression(data: Data, name: str, *shape: int, scale: float = 1.0) -> str:
         text += f" * {scale!r}"
     if data.pattern is Pattern.EQUAL_ROWS:
         return f"({text})[:1].expand({shape}).contiguous()"
+    if data.pattern is Pattern.SMALL:
+        return f"{text} * 2.0**-5"
     if data.pattern is Pattern.TINY:
         return f"{text} * 2.0**-10"
     if data.pattern is Pattern.LARGE:

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 
 from fixtures.cases.decode import DecodeCase
 from fixtures.cases.merge import MergeCase
-from fixtures.oracle import decode, merge
+from fixtures.oracle import decode, dense, merge
+from fixtures.oracle.bounds import exact
 from fixtures.strategies.decode import decode_cases
 from fixtures.strategies.merge import merge_cases
 
@@ -31,11 +32,16 @@ def test_absorbed_equals_unabsorbed_attention(case: DecodeCase) -> None:
             value = torch.einsum("kl,hvl->hkv", seen[:, :L], up[:, P:])
             k = torch.cat([k_nope, k_rope], dim=-1)
             out = torch.nn.functional.scaled_dot_product_attention(q, k, value, scale=dims.scale)
+            absorbed = torch.einsum("hqp,hpl->hql", q[..., :P], up[:, :P])
+            query = exact(torch.cat([absorbed, q[..., P:]], dim=-1).squeeze(1))
+            expected = dense.attend_absorbed(
+                dims, up[:, P:], query, exact(seen), case.layout.dcp, case.torch_dtype
+            )
+            torch.testing.assert_close(expected.value, out.squeeze(1), rtol=1e-10, atol=1e-12)
             rows.append(out.reshape(-1))
             row += 1
-    torch.testing.assert_close(
-        decode.expected(case).value, torch.stack(rows), rtol=1e-10, atol=1e-12
-    )
+    # A query is handed over in the layer's dtype, and what the oracle expects is that of it.
+    assert not decode.expected(case).violations(torch.stack(rows)).any()
 
 
 @SETTINGS

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -35,6 +37,37 @@ def test_a_linear_layer_is_within_its_bound(data: Data, dtype: str, width: int) 
     bias = data.tensor("bias", 5).to(DTYPES[dtype])
     expected = project(weight, x, bias)
     assert not expected.violations(torch.nn.functional.linear(x, weight, bias)).any()
+
+
+@SETTINGS
+@given(sources(), st.sampled_from(sorted(DTYPES)), st.integers(1, 40), st.randoms())
+def test_a_product_lands_where_its_bound_says_in_any_order_of_summation(
+    data: Data, dtype: str, width: int, random: Random
+) -> None:
+    weight = data.tensor("weight", 5, width).to(DTYPES[dtype])
+    x = data.tensor("x", 3, width).to(DTYPES[dtype])
+    landing = einsum("bi,oi->bo", exact(x), exact(weight), width).landing(DTYPES[dtype])
+    order = random.sample(range(width), width)
+    total = torch.zeros(3, 5)
+    for column in order:
+        total += x[:, column, None].float() * weight[:, column].float()
+    assert not landing.violations(total.to(DTYPES[dtype])).any()
+
+
+def test_a_product_of_16_bits_mostly_lands_on_one_number() -> None:
+    x, weight = (Data(0).tensor(name, 40, 8).bfloat16() for name in "xw")
+    landing = einsum("bi,oi->bo", exact(x), exact(weight), 8).landing(torch.bfloat16)
+    assert (landing.error == 0).double().mean() > 0.99
+
+
+@SETTINGS
+@given(sources(), st.sampled_from([0.3, 1.0, 2.0, 100.0]))
+def test_rounding_to_float8_lands_where_its_bound_says(data: Data, scale: float) -> None:
+    x = data.tensor("x", 100)
+    largest = torch.finfo(torch.float8_e4m3fn).max
+    for divided in (x / scale, x * torch.tensor(scale).reciprocal()):
+        meant = divided.clamp(-largest, largest).to(torch.float8_e4m3fn).float() * scale
+        assert not exact(x).quantized(scale).violations(meant).any()
 
 
 @SETTINGS

@@ -1,0 +1,1 @@
+"""Correct implementations that differ from impl, which every clause must let pass."""
