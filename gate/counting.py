@@ -27,12 +27,19 @@ class Tally:
     Attributes:
         started: Whether the body of the test was entered, be it for a rejected example.
         examples: How many ran to an end.
+        known_examples: How many ended at a known failure.
         census: What the passing ones held.
     """
 
     started: bool = False
     examples: int = 0
+    known_examples: int = 0
     census: Census = field(default_factory=Census)
+
+    def ended_at_known_failure(self) -> None:
+        """Count the example that failed last apart from the others."""
+        self.examples -= 1
+        self.known_examples += 1
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from fixtures.strategies.layouts import covering
 from fixtures.subjects.subject import Subject
 from gate import known
 from gate.counting import Tally, counted, description_of
-from gate.listed import past_listed
+from gate.listed import explained_by, names_of, past_listed
 from gate.results import KnownFailure, TestResult, Verdict
 from gate.shares import share_of, whole_id
 from properties.contract import MARK, clauses_of, needs_of
@@ -55,6 +55,13 @@ class Runner:
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Note which clauses are covered, before ``-k`` and the like thin the tests out."""
         self.plan = {item.nodeid: clauses_of(item) for item in items if _is_property(item)}
+        for item in filter(_is_property, items):
+            assert isinstance(item, pytest.Function)
+            for entry in self._entries_of(item):
+                if wrong := known.misplaced(entry, item.nodeid, *names_of(item)):
+                    raise pytest.UsageError(
+                        f"known list: the entry {entry.match.pattern!r} is misplaced: {wrong}"
+                    )
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Note what is left to run."""
@@ -82,14 +89,14 @@ class Runner:
         with (
             covering(self._subject.selection),
             counted(item) as tally,
-            past_listed(item, entries) as met,
+            past_listed(item, entries, tally) as met,
         ):
             item.stash[_TALLY] = tally
             try:
                 result = yield
             except DidNotReproduce:
                 # Also said of an example that could not be built again, which is no pass.
-                if not tally.examples:
+                if not (tally.examples or tally.known_examples):
                     raise
         if met:
             raise ExceptionGroup("failures as listed", list(met.values()))
@@ -128,7 +135,8 @@ class Runner:
         listed: tuple[KnownFailure, ...] = ()
         skipped = call.excinfo and isinstance(call.excinfo.value, pytest.skip.Exception)
         # Hypothesis skips a test that its settings leave no example: that says nothing.
-        silent = not tally.started if skipped else not (call.excinfo or tally.examples)
+        ran = tally.examples or tally.known_examples
+        silent = not tally.started if skipped else not (call.excinfo or ran)
         if call.when == "call" and silent and share_of(item).count > 1:
             verdict, reason = Verdict.NOT_APPLICABLE, "this share has no example"
         elif call.when == "call" and silent:
@@ -160,6 +168,7 @@ class Runner:
             clauses=clauses_of(item),
             verdict=verdict,
             examples=tally.examples,
+            known_examples=tally.known_examples,
             seconds=round(report.duration, 3),
             reason=reason,
             counterexample=counterexample,
@@ -180,11 +189,12 @@ class Runner:
         listed: dict[KnownFailure, None] = {}
         new: list[BaseException] = []
         for error in errors:
-            by = known.explanation(entries, error)
+            # Of an example it is said where the arguments are known.
+            by = explained_by(error) or known.explanation(entries, error)
             if by is None:
                 new.append(error)
             else:
-                listed[KnownFailure(by.match.pattern, by.reason, by.link)] = None
+                listed[by.as_failure()] = None
         if not new:
             return Verdict.KNOWN, "; ".join(dict.fromkeys(map(str, listed))), tuple(listed)
         failures = [error for error in new if not isinstance(error, known.UNDECIDED)]

@@ -71,12 +71,11 @@ PLUS_INF_LSE = _merge(Layout(4, 4), ((0, 1, 2, 0), ()), EmptyShard.PLUS_INF)
 # All keys on one rank of the group.
 KEYS_ON_ONE_RANK = _merge(Layout(4, 4), ((3, 3, 3), (1,)), EmptyShard.MINUS_INF)
 # A kv_b_proj with one scale for all that a rank holds.
-ONE_BLOCK = AbsorbedCase(
-    Layout(2, 2),
-    MLADims(2, 3, 2, 7, 5, 6),
-    "float32",
-    Data(7),
-    Quantization(Scheme.FP8_BLOCK, (8, 7)),
+ONE_BLOCK = StartUp(
+    Layout(1),
+    MLADims(1, 3, 2, 7, 5, 6),
+    True,
+    Options(quantization=Quantization(Scheme.FP8_BLOCK, (8, 7))),
 )
 
 

@@ -218,7 +218,7 @@ def test_an_adapter_that_does_not_fit_the_plain_layer_is_refused(
     _check_misfit_is_refused(subject, kind, data, group=False)
 
 
-@clause("GRP-6", needs=(Capability.GROUP_LINEAR,))
+@clause("GRP-6", needs=(Capability.GROUP_LINEAR, Capability.GROUP_ADAPTERS))
 @pytest.mark.parametrize("kind", [pytest.param(kind, id=kind.name) for kind in Misfit])
 @settings(max_examples=examples(0.5))
 @given(data=st.data())
