@@ -27,13 +27,16 @@ from hypothesis.internal.observability import (
     add_observability_callback,
     remove_observability_callback,
 )
-from hypothesis.strategies import DataObject
+from hypothesis.strategies import DataObject, SearchStrategy, data
 
 from gate.features import FeatureCounts
 from gate.known import Entry, explanation
-from gate.shares import share_of
+from gate.shares import PARAMETER, share_of
 
 _ATTRIBUTE = "failing_example_in_words"
+_ENTRY = "explained_by_the_known_list"
+# Arguments of a property that are no part of an example.
+_NOT_OF_AN_EXAMPLE = ("subject", "request", PARAMETER)
 _REJECTED = (UnsatisfiedAssumption, StopTest, pytest.skip.Exception)
 
 
@@ -43,7 +46,8 @@ class Examples:
 
     Attributes:
         started: How many reached the body of the test, be it to be rejected there.
-        finished: How many ran to an end, passed or failed.
+        finished: How many ran to an end, and passed or failed as nobody knew.
+        at_known_failures: How many ended at a known failure.
         features: What the passing ones held.
         known: The first failure of each known entry that explained one.
         decorators: By which Hypothesis repeats its smallest failing examples.
@@ -51,6 +55,7 @@ class Examples:
 
     started: int = 0
     finished: int = 0
+    at_known_failures: int = 0
     features: FeatureCounts = field(default_factory=FeatureCounts)
     known: dict[Entry, Exception] = field(default_factory=dict)
     decorators: list[str] = field(default_factory=list)
@@ -89,6 +94,14 @@ def tolerate_known_failures(item: pytest.Function, entries: Sequence[Entry]) -> 
         }
         if not share.has(*drawn.items()):
             return None
+        arguments = {
+            name: value
+            for name, value in kwargs.items()
+            if name not in _NOT_OF_AN_EXAMPLE and not isinstance(value, DataObject)
+        }
+        for value in kwargs.values():
+            if isinstance(value, DataObject):
+                _note_draws(value, arguments)
         if current_build_context().is_final:
             hearing.begin()
         try:
@@ -96,11 +109,13 @@ def tolerate_known_failures(item: pytest.Function, entries: Sequence[Entry]) -> 
         except _REJECTED:
             raise
         except Exception as error:
-            examples.finished += 1
             vars(error)[_ATTRIBUTE] = describe(drawn)
-            if entry := explanation(entries, error):
+            if entry := explanation(entries, error, arguments):
+                vars(error)[_ENTRY] = entry
+                examples.at_known_failures += 1
                 examples.known.setdefault(entry, error)
                 return None
+            examples.finished += 1
             share.failed()
             hearing.error = error
             raise
@@ -159,3 +174,36 @@ def in_words(error: BaseException) -> str:
     """
     words: str = getattr(error, _ATTRIBUTE, "")
     return words
+
+
+def explained_by(error: BaseException) -> Entry | None:
+    """The entry of the known list that explained ``error`` when an example raised it."""
+    entry: Entry | None = getattr(error, _ENTRY, None)
+    return entry
+
+
+def names_of(item: pytest.Function) -> tuple[set[str] | None, bool]:
+    """Names of what an example of ``item`` gives, and whether it draws more under a label.
+
+    The names are None in a test without Hypothesis, which has no examples.
+    """
+    if not is_hypothesis_test(item.function):
+        return None, False
+    given = item.function.hypothesis._given_kwargs
+    parameters = getattr(getattr(item, "callspec", None), "params", {})
+    names = {*given, *parameters}.difference(_NOT_OF_AN_EXAMPLE)
+    drawing = {name for name, strategy in given.items() if isinstance(strategy, type(data()))}
+    return names - drawing, bool(drawing)
+
+
+def _note_draws(drawn: DataObject, arguments: dict[str, Any]) -> None:
+    """Put what the property draws under a label among its arguments, by that name."""
+    draw = drawn.draw
+
+    def noting(strategy: SearchStrategy[Any], label: Any = None) -> Any:
+        value = draw(strategy, label)
+        if label is not None:
+            arguments[label] = value
+        return value
+
+    vars(drawn)["draw"] = noting

@@ -22,7 +22,7 @@ from gate.results import (
 )
 from properties.contract import contract
 
-SCHEMA = 2
+SCHEMA = 3
 
 
 @dataclass

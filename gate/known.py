@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from hypothesis.errors import DidNotReproduce, FailedHealthCheck, Unsatisfiable
 from packaging.version import Version
 
 from fixtures.ranks.errors import CannotStart, RankDied, TimedOut
-from gate.results import TestResult, Verdict
+from gate.predicate import Predicate, PredicateError
+from gate.results import FailureClass, KnownFailure, TestResult, Verdict
 from gate.shares import whole_id
 
 # Not a verdict on the subject: nothing was generated, or there were no ranks to run it.
@@ -33,6 +35,10 @@ class Entry:
             test stays a failure.
         reason: What is wrong with the subject, in a sentence.
         link: Where it is shown: an upstream issue, or a script in this repository.
+        kind: How much it weighs, ``class`` in the file.
+        hits: Of a bug: who meets it, and how.
+        why: Of what is no bug: why nobody meets it, or what upstream promises.
+        when: Which examples fail so; None in a test without examples.
         since: First version judged that fails so.
         until: First version that does not fail so any more; None where every later one does.
         clause: Clause whose tests may fail so; empty where ``test`` is given.
@@ -42,14 +48,24 @@ class Entry:
     match: re.Pattern[str]
     reason: str
     link: str
+    kind: FailureClass
     since: Version
     until: Version | None = None
     clause: str = ""
     test: str = ""
+    hits: str = ""
+    why: str = ""
+    when: Predicate | None = None
 
     @property
     def target(self) -> str:
         return self.clause or self.test
+
+    def as_failure(self) -> KnownFailure:
+        """What a verdict file keeps of it."""
+        return KnownFailure(
+            self.match.pattern, self.reason, self.link, self.kind, self.hits or self.why
+        )
 
     def applies_to(self, version: Version) -> bool:
         """Whether ``version`` fails so: a build between two releases does as the one before."""
@@ -59,17 +75,66 @@ class Entry:
         """Whether this entry speaks of ``test``, which checks ``clauses``."""
         return self.clause in clauses if self.clause else self.test == whole_id(test)
 
-    def explains(self, failure: str) -> bool:
-        """Whether ``failure``, an ``"ExceptionType: message"``, is the one meant."""
-        return self.match.search(failure) is not None
+    def explains(self, failure: str, arguments: Mapping[str, Any] | None) -> bool:
+        """Whether ``failure``, an ``"ExceptionType: message"``, of this example is the one meant.
+
+        Args:
+            failure: What was raised.
+            arguments: Of the example by name; None in a test without examples.
+
+        Raises:
+            PredicateError: ``when`` asks for what the example does not have.
+        """
+        if self.match.search(failure) is None:
+            return False
+        if self.when is None or arguments is None:
+            return self.when is None and arguments is None
+        if self.clause and not self.when.names <= arguments.keys():
+            return False
+        return self.when.holds(arguments)
 
 
-def explanation(entries: Iterable[Entry], error: BaseException) -> Entry | None:
-    """The first of ``entries`` that ``error`` is the failure of."""
-    if isinstance(error, UNDECIDED):
+def explanation(
+    entries: Iterable[Entry],
+    error: BaseException,
+    arguments: Mapping[str, Any] | None = None,
+) -> Entry | None:
+    """The first of ``entries`` that ``error`` is the failure of.
+
+    Args:
+        entries: Of the known list.
+        error: What the test raised.
+        arguments: Of the example that raised it, by name; None in a test without examples.
+    """
+    if isinstance(error, (*UNDECIDED, PredicateError)):
         return None
     failure = f"{type(error).__name__}: {error}"
-    return next((entry for entry in entries if entry.explains(failure)), None)
+    return next((entry for entry in entries if entry.explains(failure, arguments)), None)
+
+
+def misplaced(entry: Entry, test: str, arguments: Collection[str] | None, drawn: bool) -> str:
+    """What is wrong with the entry's ``when`` for a test that it covers; empty where nothing is.
+
+    Args:
+        entry: Of the known list.
+        test: Node id.
+        arguments: Names of the test's arguments that an example gives; None without examples.
+        drawn: Whether the test draws more while it runs, under names that show only then.
+    """
+    if arguments is None:
+        return "" if entry.when is None else f"{test} has no examples: leave when out"
+    if entry.when is None:
+        return (
+            f"{test} has examples, of which any other that fails so would be hidden: say by "
+            f"when = '...' which ones are meant, in terms of {', '.join(sorted(arguments))}"
+        )
+    unknown = entry.when.names - set(arguments)
+    if unknown and not drawn and entry.test:
+        return (
+            f"when asks for {', '.join(sorted(unknown))}, but {test} has "
+            f"{', '.join(sorted(arguments))}"
+        )
+    return ""
 
 
 def stale(

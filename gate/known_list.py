@@ -10,7 +10,10 @@ from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
+from gate import predicate
 from gate.known import Entry
+from gate.predicate import Predicate
+from gate.results import FailureClass
 from properties.contract import contract
 
 
@@ -75,7 +78,13 @@ def _fields(table: Any) -> dict[str, Any]:
         raise ValueError(f"lacks {', '.join(missing)}")
     if ("clause" in table) == ("test" in table):
         raise ValueError("must name either a clause or a test")
-    fields = {key: _PARSERS[key](value) for key, value in table.items()}
+    fields = {_ATTRIBUTES.get(key, str(key)): _PARSERS[key](value) for key, value in table.items()}
+    wanted, unwanted = ("hits", "why") if fields["kind"] is FailureClass.BUG else ("why", "hits")
+    if wanted not in table or unwanted in table:
+        raise ValueError(
+            f"is of class {table['class']}, so it needs {wanted} and no {unwanted}: a bug says "
+            f"who hits it and how, latent why nobody does, divergence what upstream promises"
+        )
     if "until" in fields and fields["until"] <= fields["since"]:
         raise ValueError(
             f"applies to no version: until, {table['until']}, must be later than since, "
@@ -103,6 +112,20 @@ def _pattern(text: str) -> re.Pattern[str]:
     return match
 
 
+def _class(text: str) -> FailureClass:
+    try:
+        return FailureClass(text)
+    except ValueError:
+        raise ValueError(f"is of class {text!r}: choose among {', '.join(FailureClass)}") from None
+
+
+def _when(text: str) -> Predicate:
+    try:
+        return predicate.parse(text)
+    except ValueError as error:
+        raise ValueError(f"has a when, {text!r}, that {error}") from error
+
+
 def _version(text: str) -> Version:
     try:
         return Version(text)
@@ -114,10 +137,16 @@ def _version(text: str) -> Version:
 _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "clause": _clause,
     "test": str,
+    "class": _class,
     "match": _pattern,
+    "when": _when,
     "reason": str,
+    "hits": str,
+    "why": str,
     "link": str,
     "since": _version,
     "until": _version,
 }
-_REQUIRED = ("match", "reason", "link", "since")
+_REQUIRED = ("class", "match", "reason", "link", "since")
+# Keys that Python does not take for names of attributes.
+_ATTRIBUTES = {"class": "kind"}

@@ -30,6 +30,14 @@ _PRECEDENCE = (
 )
 
 
+class FailureClass(StrEnum):
+    """How much a known failure weighs, the gravest first."""
+
+    BUG = "bug"
+    LATENT = "latent"
+    DIVERGENCE = "divergence"
+
+
 @dataclass(frozen=True, slots=True)
 class KnownFailure:
     """What the known list says of a failure.
@@ -38,14 +46,43 @@ class KnownFailure:
         match: Pattern of the entry that explains it.
         reason: What is wrong with the subject, in a sentence.
         link: Where it is shown: an upstream issue, or a script in this repository.
+        kind: How much it weighs; ``class`` in a verdict file.
+        hits: Of a bug, who meets it and how; else why nobody does, or what upstream promises.
     """
 
     match: str
     reason: str
     link: str
+    kind: FailureClass
+    hits: str
 
     def __str__(self) -> str:
-        return f"{self.reason} ({self.link})"
+        return f"{self.kind}: {self.reason} ({self.link})"
+
+    def to_json(self) -> dict[str, str]:
+        fields = {key: str(value) for key, value in asdict(self).items() if key != "kind"}
+        return fields | {"class": self.kind.value}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, str]) -> KnownFailure:
+        fields = dict(data)
+        return cls(kind=FailureClass(fields.pop("class")), **fields)
+
+
+# What a clause may come to, in the order in which it is counted: of what is known, bugs first.
+LABELS = (
+    Verdict.PASS.value,
+    Verdict.FAIL.value,
+    *(f"{Verdict.KNOWN}: {kind}" for kind in FailureClass),
+    Verdict.NOT_APPLICABLE.value,
+    Verdict.UNKNOWN.value,
+)
+
+
+def gravest(failures: Iterable[KnownFailure]) -> FailureClass | None:
+    """The class that weighs most among ``failures``; None where there are none."""
+    found = {failure.kind for failure in failures}
+    return next((kind for kind in FailureClass if kind in found), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +93,9 @@ class TestResult:
         test: Node id.
         clauses: Clauses that the test checks.
         verdict: Its own.
-        examples: Examples that ran to an end; rejected ones do not count.
+        examples: Examples that ran to an end, and passed or failed as nobody knew; rejected ones
+            do not count.
+        known_examples: Examples that ended at a known failure.
         seconds: Wall-clock time of the test.
         reason: Why, wherever the verdict is not a pass.
         counterexample: The smallest failing example in words; of a listed failure, which is not
@@ -72,6 +111,7 @@ class TestResult:
     clauses: tuple[str, ...]
     verdict: Verdict
     examples: int
+    known_examples: int = 0
     seconds: float = 0.0
     reason: str = ""
     counterexample: str = ""
@@ -83,7 +123,7 @@ class TestResult:
         return asdict(self) | {
             "clauses": list(self.clauses),
             "verdict": self.verdict.value,
-            "listed": [asdict(failure) for failure in self.listed],
+            "listed": [failure.to_json() for failure in self.listed],
         }
 
     @classmethod
@@ -93,7 +133,7 @@ class TestResult:
                 **data,
                 "clauses": tuple(data["clauses"]),
                 "verdict": Verdict(data["verdict"]),
-                "listed": tuple(KnownFailure(**failure) for failure in data["listed"]),
+                "listed": tuple(map(KnownFailure.from_json, data["listed"])),
             }
         )
 
@@ -117,11 +157,29 @@ class ClauseResult:
     tests: tuple[TestResult, ...]
     reason: str = ""
 
+    @property
+    def known_examples(self) -> int:
+        return sum(test.known_examples for test in self.tests)
+
+    @property
+    def known_class(self) -> FailureClass | None:
+        """How much the gravest of its known failures weighs; None unless it is known to fail."""
+        if self.verdict is not Verdict.KNOWN:
+            return None
+        return gravest(failure for test in self.tests for failure in test.listed)
+
+    @property
+    def label(self) -> str:
+        """``known: bug``: the verdict, of a known failure with its class."""
+        return f"{self.verdict}: {self.known_class}" if self.known_class else str(self.verdict)
+
     def to_json(self) -> dict[str, Any]:
         return {
             "id": self.id,
             "verdict": self.verdict.value,
+            "class": self.known_class.value if self.known_class else "",
             "examples": self.examples,
+            "known_examples": self.known_examples,
             "reason": self.reason,
             "tests": [test.test for test in self.tests],
         }

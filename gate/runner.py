@@ -11,7 +11,13 @@ from hypothesis.errors import DidNotReproduce, Unsatisfiable
 from fixtures.strategies.layouts import covering
 from fixtures.subjects.subject import Subject
 from gate import known
-from gate.examples import Examples, in_words, tolerate_known_failures
+from gate.examples import (
+    Examples,
+    explained_by,
+    in_words,
+    names_of,
+    tolerate_known_failures,
+)
 from gate.reproduction import option_of, pin
 from gate.results import KnownFailure, TestResult, Verdict
 from gate.shares import share_of, whole_id
@@ -51,6 +57,13 @@ class Runner:
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Note which clauses are covered, before ``-k`` and the like thin the tests out."""
         self.plan = {item.nodeid: clauses_of(item) for item in items if _is_property(item)}
+        for item in filter(_is_property, items):
+            assert isinstance(item, pytest.Function)
+            for entry in self._entries_of(item):
+                if wrong := known.misplaced(entry, item.nodeid, *names_of(item)):
+                    raise pytest.UsageError(
+                        f"known list: the entry {entry.match.pattern!r} is misplaced: {wrong}"
+                    )
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Note what is left to run."""
@@ -84,7 +97,7 @@ class Runner:
                 result = yield
             except DidNotReproduce:
                 # Also said of an example that could not be built again, which is no pass.
-                if not examples.finished:
+                if not (examples.finished or examples.at_known_failures):
                     raise
         if examples.known:
             raise ExceptionGroup("failures as listed", list(examples.known.values()))
@@ -123,7 +136,8 @@ class Runner:
         listed: tuple[KnownFailure, ...] = ()
         skipped = call.excinfo and isinstance(call.excinfo.value, pytest.skip.Exception)
         # Hypothesis skips a test that its settings leave no example: that says nothing.
-        silent = not examples.started if skipped else not (call.excinfo or examples.finished)
+        ran = examples.finished or examples.at_known_failures
+        silent = not examples.started if skipped else not (call.excinfo or ran)
         if call.when == "call" and silent and share_of(item).count > 1:
             verdict, reason = Verdict.NOT_APPLICABLE, "this share has no example"
         elif call.when == "call" and silent:
@@ -158,6 +172,7 @@ class Runner:
             clauses=clauses_of(item),
             verdict=verdict,
             examples=examples.finished,
+            known_examples=examples.at_known_failures,
             seconds=round(report.duration, 3),
             reason=reason,
             counterexample=counterexample,
@@ -178,11 +193,12 @@ class Runner:
         listed: dict[KnownFailure, None] = {}
         new: list[BaseException] = []
         for error in errors:
-            by = known.explanation(entries, error)
+            # Of an example it is said where the arguments are known.
+            by = explained_by(error) or known.explanation(entries, error)
             if by is None:
                 new.append(error)
             else:
-                listed[KnownFailure(by.match.pattern, by.reason, by.link)] = None
+                listed[by.as_failure()] = None
         if not new:
             return Verdict.KNOWN, "; ".join(dict.fromkeys(map(str, listed))), tuple(listed)
         failures = [error for error in new if not isinstance(error, known.UNDECIDED)]

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gate.judgement import Judgement
-from gate.results import NO_PROPERTY, NOT_SELECTED, ClauseResult, Verdict
+from gate.results import LABELS, NO_PROPERTY, NOT_SELECTED, ClauseResult, Verdict
 
 _STYLES = {
     Verdict.PASS: "green",
@@ -30,6 +30,7 @@ def render(judgement: Judgement, width: int, color: bool) -> str:
     table.add_column("clause", no_wrap=True)
     table.add_column("tests", justify="right", no_wrap=True)
     table.add_column("examples", justify="right", no_wrap=True)
+    table.add_column("at known failures", justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
     table.add_column("reason", overflow="fold")
     for clause in clauses:
@@ -60,19 +61,17 @@ def _row(clause: ClauseResult) -> tuple[str | Text, ...]:
         clause.id,
         str(len(clause.tests)),
         f"{clause.examples:,}",
-        Text(clause.verdict.value, style=_STYLES[clause.verdict]),
+        f"{clause.known_examples:,}" if clause.known_examples else "",
+        Text(clause.label, style=_STYLES[clause.verdict]),
         Text(clause.reason),
     )
 
 
 def summary(judgement: Judgement) -> str:
-    """One line for a log."""
-    tallies: dict[Verdict, int] = {}
-    for clause in judgement.clauses():
-        if not _is_folded(clause):
-            tallies[clause.verdict] = tallies.get(clause.verdict, 0) + 1
+    """One line for a log: of the clauses that are known to fail, those with a bug first."""
+    found = [clause.label for clause in judgement.clauses() if not _is_folded(clause)]
     examples = sum(result.examples for result in judgement.results.values())
-    counts = ", ".join(f"{tallies[verdict]} {verdict}" for verdict in Verdict if verdict in tallies)
+    counts = ", ".join(f"{found.count(label)} {label}" for label in LABELS if label in found)
     state = "" if judgement.finished else " (incomplete)"
     return (
         f"{judgement.subject} {judgement.version} on {judgement.device}: clauses {counts}; "

@@ -98,12 +98,11 @@ SCORES_OF_60000 = dataclasses.replace(
     _merge(Layout(4, 4), ((0, 1, 2, 3, 0), (1, 3)), EmptyShard.MINUS_INF), score_level=6e4
 )
 # A kv_b_proj with one scale for all that a rank holds.
-ONE_BLOCK = AbsorbedCase(
-    Layout(2, 2),
-    MLADims(2, 3, 2, 7, 5, 6),
-    "float32",
-    Data(7),
-    Quantization(Scheme.FP8_BLOCK, (8, 7)),
+ONE_BLOCK = StartUp(
+    Layout(1),
+    MLADims(1, 3, 2, 7, 5, 6),
+    True,
+    Options(quantization=Quantization(Scheme.FP8_BLOCK, (8, 7))),
 )
 
 

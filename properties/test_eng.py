@@ -41,7 +41,7 @@ def test_every_whole_block_of_a_prefix_is_used_again(subject: Subject, runner: R
         )
 
 
-@clause("ENG-1", needs=(Capability.ENGINE,), effort=0.1, effort=0.1)
+@clause("ENG-1", needs=(Capability.ENGINE,), effort=0.1)
 @given(case=engine_cases())
 @COSTLY
 def test_an_engine_gives_the_same_greedy_tokens_off_and_on(

@@ -60,7 +60,7 @@ def test_forward_is_the_all_gather_of_the_plain_forward(subject: Subject, case: 
 
 
 @clause("GRP-3", needs=(Capability.GROUP_LINEAR,))
-@given(case=linear_cases(layout=layouts(min_dcp=2)))
+@given(case=linear_cases(layout=layouts(min_dcp=2), rows=(2, 3, 4, 1)))
 def test_local_view_is_the_plain_output_in_memory_of_its_own(
     subject: Subject, case: LinearCase
 ) -> None:
@@ -216,7 +216,7 @@ def test_an_adapter_that_does_not_fit_the_plain_layer_is_refused(
     _check_misfit_is_refused(subject, kind, data, group=False)
 
 
-@clause("GRP-6", needs=(Capability.GROUP_LINEAR,), effort=0.5)
+@clause("GRP-6", needs=(Capability.GROUP_LINEAR, Capability.GROUP_ADAPTERS), effort=0.5)
 @pytest.mark.parametrize("kind", [pytest.param(kind, id=kind.name) for kind in Misfit])
 @given(data=st.data())
 def test_an_adapter_that_does_not_fit_the_group_layer_is_refused(

@@ -26,6 +26,9 @@ from fixtures.subjects.subject import Capability, Subject
 from properties.contract import clause
 
 STATIC = (Scheme.FP8_TENSOR_STATIC, Scheme.INT8_STATIC, Scheme.INT8_OFFSET)
+# Loaders differ in whether they keep a weight as it came or transposed: as many of each.
+AS_LOADED = (Scheme.NONE, Scheme.FP8_BLOCK, Scheme.W4, Scheme.W4_OFFSET)
+SAVED = (*AS_LOADED, *Scheme, *AS_LOADED)
 REFUSALS = ("NotImplementedError", "ValueError")
 
 
@@ -142,7 +145,7 @@ def test_a_shard_dequantizes_to_the_shard_of_the_whole(
 
 
 @clause("LIN-2", needs=(Capability.TP_OVERRIDES,))
-@given(override=override_cases(schemes=STATIC))
+@given(override=override_cases(schemes=(Scheme.FP8_TENSOR_STATIC, *STATIC)))
 def test_the_range_of_activations_does_not_change_the_dequantized_weight(
     subject: Subject, override: OverrideCase
 ) -> None:
@@ -244,7 +247,7 @@ def test_other_weights_are_loaded_into_the_shard_that_the_layer_has(
 
 
 @clause("LIN-6", needs=(Capability.TP_OVERRIDES,), effort=0.7)
-@given(override=override_cases())
+@given(override=override_cases(schemes=SAVED))
 def test_a_saved_shard_makes_a_fresh_layer_the_same(
     subject: Subject, override: OverrideCase
 ) -> None:
@@ -254,7 +257,7 @@ def test_a_saved_shard_makes_a_fresh_layer_the_same(
 
 
 @clause("LIN-6", needs=(Capability.GROUP_LINEAR,), effort=0.7)
-@given(case=linear_cases())
+@given(case=linear_cases(schemes=SAVED))
 def test_the_saved_state_of_a_group_layer_makes_a_fresh_one_the_same(
     subject: Subject, case: LinearCase
 ) -> None:

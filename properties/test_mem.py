@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 import torch
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fixtures.cases.absorbed import AbsorbedCase
@@ -21,7 +21,6 @@ from fixtures.strategies.decode import decode_cases
 from fixtures.strategies.layouts import layouts
 from fixtures.strategies.numbers import DTYPES
 from fixtures.subjects.subject import Capability, Subject
-from properties import pinned
 from properties.contract import clause
 
 
@@ -81,7 +80,6 @@ def test_on_costs_exactly_the_group_query_weight_and_the_group_W_UK_T(
 
 @clause("MEM-1", needs=(Capability.GATHER_DECODE,))
 @given(case=absorbed_cases())
-@example(case=pinned.ONE_BLOCK)
 def test_off_a_quantised_layer_holds_what_it_holds_without_dcp(
     subject: Subject, case: AbsorbedCase
 ) -> None:
@@ -106,7 +104,6 @@ def test_off_a_quantised_layer_holds_what_it_holds_without_dcp(
 
 @clause("MEM-2", "DEC-3", needs=(Capability.REPLICATED_DECODE,))
 @given(case=absorbed_cases(min_dcp=2))
-@example(case=pinned.ONE_BLOCK)
 def test_on_a_quantised_kv_b_proj_costs_the_group_W_UK_T_alone(
     subject: Subject, case: AbsorbedCase
 ) -> None:
@@ -135,7 +132,6 @@ def test_on_a_quantised_kv_b_proj_costs_the_group_W_UK_T_alone(
 
 @clause("DEC-8", needs=(Capability.REPLICATED_DECODE,))
 @given(case=absorbed_cases(min_dcp=2), replicated=st.booleans())
-@example(case=pinned.ONE_BLOCK, replicated=True)
 def test_derived_weights_of_a_quantised_kv_b_proj_stay_in_place_and_follow_it(
     subject: Subject, case: AbsorbedCase, replicated: bool
 ) -> None:

@@ -312,7 +312,6 @@ run_once = get_state_machine_test(Serving, settings=LIMITS).hypothesis.inner_tes
     "DEC-1", "DEC-2", "DEC-5", "DEC-6", "DEC-7", "DEC-8", "KVS-1", "COM-1", "COM-2",
     needs=(Capability.REPLICATED_DECODE, Capability.PREFILL, Capability.MULTI_TOKEN_DECODE),
     effort=0.3,
-    effort=0.3,
 )  # fmt: skip
 @LIMITS
 @given(run=st.data())

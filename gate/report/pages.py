@@ -15,7 +15,7 @@ from gate.report.columns import alike, span
 from gate.report.rows import failures, rows
 from gate.report.steps import steps
 from gate.report.verdict_file import Run, coverage
-from gate.results import Verdict
+from gate.results import LABELS, Verdict
 
 _SYMBOLS = {
     Verdict.PASS: "✓",
@@ -65,7 +65,12 @@ def write(folder: Path, runs: Sequence[Run], waiting: Sequence[str] = ()) -> Non
         "settings": _settings(runs),
         "grid": _grid(generated.pop("tp x dcp", {})),
         "bars": generated,
-        "verdicts": [verdict for verdict in Verdict if any(run.count(verdict) for run in runs)],
+        "labels": [label for label in LABELS if any(run.count(label) for run in runs)],
+        "verdicts": [
+            verdict
+            for verdict in Verdict
+            if any(clause.verdict is verdict for run in runs for clause in run.clauses)
+        ],
     }
     for template, name in (("index.html.jinja", "index.html"), ("summary.md.jinja", "summary.md")):
         text = environment.get_template(template).render(context)

@@ -74,13 +74,18 @@ class Run:
         return sum(test.examples for test in self.tests)
 
     @property
+    def known_examples(self) -> int:
+        """Examples that ended at a known failure."""
+        return sum(test.known_examples for test in self.tests)
+
+    @property
     def generated(self) -> Generated:
         """What all its properties were given."""
         return merge(test.generated for test in self.tests)
 
-    def count(self, verdict: Verdict) -> int:
-        """Number of clauses with ``verdict``, among those that have a property."""
-        return sum(clause.verdict is verdict for clause in self.clauses if clause.tests)
+    def count(self, label: str) -> int:
+        """Number of clauses that came to ``label``, among those that have a property."""
+        return sum(clause.label == label for clause in self.clauses if clause.tests)
 
 
 def read(path: Path) -> Run:

@@ -38,6 +38,7 @@ def test_passes():
     pass
 """
 
+TWO_BUGS = 'test = "test_properties.py::test_has_two_bugs"'
 ENTRY = """
 [[nothing]]
 {target}
@@ -45,6 +46,8 @@ match = 'shard \\d of the bias is wrong'
 reason = "the bias is taken from shard 0"
 link = "findings/bias.py"
 since = "0.9"
+class = "bug"
+hits = "who has a bias"
 """
 
 
@@ -63,8 +66,11 @@ def test_a_listed_failure_is_known_and_the_run_succeeds(
 
     assert run.code == ExitCode.PASSED
     assert run.clause("LIN-2")["verdict"] == "known"
-    assert run.clause("LIN-2")["reason"] == "the bias is taken from shard 0 (findings/bias.py)"
+    assert run.clause("LIN-2")["class"] == "bug"
+    reason = "bug: the bias is taken from shard 0 (findings/bias.py)"
+    assert run.clause("LIN-2")["reason"] == reason
     assert "1 passed, 1 known" in run.output
+    assert "clauses 1 pass, 1 known: bug;" in run.output
 
 
 def test_another_failure_of_a_listed_clause_is_new(
@@ -81,14 +87,79 @@ def test_a_second_bug_beside_a_listed_one_is_new(
     listed: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BUG", "shard 1 of the bias is wrong")
-    test = 'test = "test_properties.py::test_has_two_bugs"'
-    listed.write("known.toml", ENTRY.format(target=test))
+    listed.write("known.toml", ENTRY.format(target=TWO_BUGS + "\nwhen = 'number < 500'"))
     run = listed.run("-k", "two_bugs", ".")
 
     assert run.code == ExitCode.FAILED
     assert run.clause("LIN-3")["verdict"] == "fail"
     assert run.clause("LIN-3")["reason"].startswith("ValueError: a second bug")
     assert "ValueError: a second bug" in run.output
+
+
+def test_examples_at_a_known_failure_are_counted_apart(
+    listed: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BUG", "shard 1 of the bias is wrong")
+    listed.write("test_properties.py", PROPERTIES.replace("raise ValueError", "assert True or"))
+    listed.write("known.toml", ENTRY.format(target=TWO_BUGS + "\nwhen = 'number < 500'"))
+    run = listed.run("-k", "two_bugs", ".")
+
+    assert run.code == 0
+    [result] = [one for one in run.verdicts["tests"] if one["test"].endswith("two_bugs")]
+    assert result["verdict"] == "known"
+    assert result["known_examples"] > 0
+    assert result["examples"] > 0
+    # At most: a sampling run may find fewer than it may look for.
+    assert result["examples"] + result["known_examples"] <= 100
+
+
+def test_an_example_that_the_entry_does_not_mean_is_new(
+    listed: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BUG", "shard 1 of the bias is wrong")
+    listed.write("known.toml", ENTRY.format(target=TWO_BUGS + "\nwhen = 'number < 10'"))
+    run = listed.run("-k", "two_bugs", ".")
+
+    assert run.code == 1
+    assert run.clause("LIN-3")["verdict"] == "fail"
+
+
+def test_a_condition_speaks_of_what_is_drawn_under_a_label(
+    listed: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BUG", "shard 1 of the bias is wrong")
+    drawing = PROPERTIES.replace("number=st.integers(0, 1000)", "data=st.data()")
+    drawing = drawing.replace(
+        "two_bugs(number):", "two_bugs(data):\n    number = data.draw(ANY, 'one')"
+    )
+    drawing = drawing.replace("raise ValueError", "assert True or")
+    listed.write(
+        "test_properties.py", drawing.replace("@clause", "ANY = st.integers(0, 1000)\n@clause", 1)
+    )
+    listed.write("known.toml", ENTRY.format(target=TWO_BUGS + "\nwhen = 'one < 500'"))
+    assert listed.run("-k", "two_bugs", ".").code == 0
+
+    listed.write("known.toml", ENTRY.format(target=TWO_BUGS + "\nwhen = 'two < 500'"))
+    run = listed.run("-k", "two_bugs", ".")
+    assert run.code != 0
+    assert "when = 'two < 500' cannot be evaluated" in run.output
+
+
+@pytest.mark.parametrize(
+    ("target", "sentence"),
+    [
+        ("TWO_BUGS", "has examples, of which any other that fails so would be hidden"),
+        ("TWO_BUGS\nwhen = 'rows == 1'", "when asks for rows, but"),
+        ('clause = "LIN-2"\nwhen = "rows == 1"', "has no examples: leave when out"),
+    ],
+)
+def test_a_condition_that_does_not_go_with_its_test_is_refused(
+    listed: Gate, target: str, sentence: str
+) -> None:
+    listed.write("known.toml", ENTRY.format(target=target.replace("TWO_BUGS", TWO_BUGS)))
+    run = listed.run()
+    assert run.code == 4
+    assert sentence in run.output
 
 
 def test_an_entry_that_does_not_fail_any_more_fails_the_run(listed: Gate) -> None:
@@ -121,6 +192,8 @@ test = "old"
 match = "x"
 reason = "x"
 link = "x"
+class = "latent"
+why = "x"
 since = "0.26.0"
 until = "0.28.0"
 
@@ -129,6 +202,8 @@ test = "lasting"
 match = "x"
 reason = "x"
 link = "x"
+class = "latent"
+why = "x"
 since = "0.27.1"
 """
 
@@ -213,10 +288,28 @@ def test_an_entry_of_no_test_fails_a_whole_run(listed: Gate) -> None:
         ("nothing = [1]", "entry 1 of [[nothing]] is no table"),
         (ENTRY.format(target='clause = "LIN-1"\nreazon = "x"'), "unknown key reazon"),
         (
-            '[[nothing]]\nclause = "LIN-1"\nmatch = ".*"\nreason = "x"\nlink = "x"\nsince = "1"',
+            ENTRY.format(target='clause = "LIN-1"').replace("shard \\d of the bias is wrong", ".*"),
             "hide new ones",
         ),
-        ('[[nothing]]\nclause = "LIN-1"\nmatch = "x"', "lacks reason, link, since"),
+        ('[[nothing]]\nclause = "LIN-1"\nmatch = "x"', "lacks class, reason, link, since"),
+        (
+            ENTRY.format(target='clause = "LIN-1"').replace('"bug"', '"taste"'),
+            "is of class 'taste': choose among bug, latent, divergence",
+        ),
+        (
+            ENTRY.format(target='clause = "LIN-1"').replace('"bug"', '"latent"'),
+            "is of class latent, so it needs why and no hits",
+        ),
+        (ENTRY.format(target='clause = "LIN-1"\nwhen = "rows =="'), "is no Python expression"),
+        (
+            ENTRY.format(target='clause = "LIN-1"\nwhen = "len([]) == 0"'),
+            "asks for no argument of the property",
+        ),
+        (
+            ENTRY.format(target='clause = "LIN-1"\nwhen = "case.__class__"'),
+            "reads __class__, which is nobody else's",
+        ),
+        (ENTRY.format(target='clause = "LIN-1"\nwhen = "(lambda: case)()"'), "has a Lambda"),
         ("[[nothing", "not valid TOML"),
     ],
 )

@@ -12,7 +12,7 @@ from gate.judgement import Judgement
 from gate.paste import ROOT, seen_from
 from gate.report import columns, compare, pages, verdict_file
 from gate.report.verdict_file import Run
-from gate.results import KnownFailure, TestResult, Verdict
+from gate.results import FailureClass, KnownFailure, TestResult, Verdict
 
 
 def _run(folder: Path, version: str, *results: TestResult, target: str = "") -> Run:
@@ -63,7 +63,16 @@ def test_the_pages_show_verdict_reason_example_and_how_to_repeat(tmp_path: Path)
 
 
 def _known(*matches: str, clause: str = "LIN-2") -> TestResult:
-    listed = tuple(KnownFailure(m, f"{m} is wrong", f"properties/scripts/{m}.py") for m in matches)
+    listed = tuple(
+        KnownFailure(
+            m,
+            f"{m} is wrong",
+            f"properties/scripts/{m}.py",
+            FailureClass.BUG if m == "shape" else FailureClass.LATENT,
+            f"who has a {m}",
+        )
+        for m in matches
+    )
     reason = "; ".join(map(str, listed))
     return replace(_result(Verdict.KNOWN, reason, clause), listed=listed, counterexample="tp=2")
 
@@ -78,10 +87,11 @@ def test_a_reason_stands_once_with_its_script_its_clauses_and_its_releases(tmp_p
     script = os.path.relpath(ROOT / "properties/scripts/bias.py", tmp_path)
     summary = (tmp_path / "summary.md").read_text("utf-8")
     assert summary.count("bias is wrong") == 1
-    assert f"1. LIN-2, GRP-1 on vllm 0.30.0 to 0.32.0: bias is wrong ([shown]({script}))" in summary
-    assert "2. LIN-2 on vllm 0.30.0: scale is wrong" in summary
+    where = "LIN-2, GRP-1 on vllm 0.30.0 to 0.32.0"
+    assert f"1. **latent** {where}: bias is wrong (who has a bias) ([shown]({script}))" in summary
+    assert "2. **latent** LIN-2 on vllm 0.30.0: scale is wrong" in summary
     html = (tmp_path / "index.html").read_text("utf-8")
-    assert f'<b>LIN-2, GRP-1</b> bias is wrong (<a href="{script}">bias.py</a>)' in html
+    assert f'<b>latent: LIN-2, GRP-1</b> bias is wrong (<a href="{script}">bias.py</a>)' in html
     # Of releases that fail alike, what is behind a cell tells once.
     assert "vllm 0.31.0, 0.32.0, 7 examples" in html
 
@@ -96,10 +106,18 @@ def test_the_summary_says_what_changed_from_release_to_release(tmp_path: Path) -
     pages.write(tmp_path, runs)
     summary = (tmp_path / "summary.md").read_text("utf-8")
     assert (
-        "- vllm 0.30.0 to vllm 0.31.0: known failure 3 is new; known failure 2 is gone\n"
-        "- vllm 0.32.0 to vllm 0.33.0: LIN-2 from known to pass; known failures 1, 3 are gone\n"
+        "- vllm 0.30.0 to vllm 0.31.0: known failure 1 is new; known failure 3 is gone\n"
+        "- vllm 0.32.0 to vllm 0.33.0: LIN-2 from known to pass; known failures 1 to 2 are gone\n"
     ) in summary
-    assert "| vllm 0.30.0 to 0.32.0 | 0 | 1 | 7 |" in summary
+    # Of what is known, bugs come first, and are counted apart.
+    assert (
+        "| clauses | pass | known: bug | known: latent | examples | at known failures |" in summary
+    )
+    assert "| vllm 0.31.0, 0.32.0 | 0 | 1 | 0 | 7 | 0 |" in summary
+    assert (
+        "1. **bug** LIN-2 on vllm 0.31.0, 0.32.0: shape is wrong (who hits it: who has a shape)"
+        in (summary)
+    )
 
 
 def test_the_summary_says_of_a_clause_that_does_not_apply_why(tmp_path: Path) -> None:
