@@ -42,7 +42,7 @@ def _draw_case(
 
 def _check_both_paths(subject: Subject, case: DecodeCase) -> None:
     whole, live = decode_oracle.expected(case), case.batch.num_tokens
-    steps = subject.run(case.layout, decode.both_paths, case, kernels=subject.own_kernels)
+    steps = subject.run(case.layout, decode.both_paths, case)
     for rank, paths in enumerate(steps):
         expected = whole[:, decode_oracle.columns_of(case, rank)]
         assert paths.replicated is not None
@@ -201,7 +201,7 @@ def test_own_kernels_merge_scores_beyond_the_range_of_an_exponential(
 def test_own_kernels_return_the_lse_in_float32(subject: Subject, draw: st.DataObject) -> None:
     case = _draw_case(subject, draw, POWERS_OF_TWO)
     half = dataclasses.replace(case, dtype="float16")
-    partials = subject.run(half.layout, backend.attend_shard, half, subject.own_kernels)
+    partials = subject.run(half.layout, backend.attend_shard, half)
     for rank, partial in enumerate(partials):
         assert partial.lse.dtype == torch.float32, (
             f"the LSE of rank {rank} is {partial.lse.dtype}, but should be torch.float32"
