@@ -37,6 +37,7 @@ class Entry:
         until: First version that does not fail so any more; None where every later one does.
         clause: Clause whose tests may fail so; empty where ``test`` is given.
         test: Node id of the one test that may fail so; empty where ``clause`` is given.
+        device: Where it fails so, ``cpu`` or ``cuda``; empty for both.
     """
 
     match: re.Pattern[str]
@@ -46,6 +47,7 @@ class Entry:
     until: Version | None = None
     clause: str = ""
     test: str = ""
+    device: str = ""
 
     @property
     def target(self) -> str:
@@ -54,6 +56,10 @@ class Entry:
     def applies_to(self, version: Version) -> bool:
         """Whether ``version`` fails so: a build between two releases does as the one before."""
         return self.since <= version and (self.until is None or version < self.until)
+
+    def is_of(self, device: str) -> bool:
+        """Whether it may fail so where ranks compute on ``device``."""
+        return self.device in ("", device)
 
     def covers(self, test: str, clauses: Sequence[str]) -> bool:
         """Whether this entry speaks of ``test``, which checks ``clauses``."""

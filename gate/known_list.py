@@ -103,6 +103,12 @@ def _pattern(text: str) -> re.Pattern[str]:
     return match
 
 
+def _device(text: str) -> str:
+    if text not in ("cpu", "cuda"):
+        raise ValueError(f"is of the device {text!r}: write cpu or cuda, or leave it out")
+    return text
+
+
 def _version(text: str) -> Version:
     try:
         return Version(text)
@@ -119,5 +125,6 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "link": str,
     "since": _version,
     "until": _version,
+    "device": _device,
 }
 _REQUIRED = ("match", "reason", "link", "since")

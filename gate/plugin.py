@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -29,6 +30,8 @@ from properties.contract import MARK
 NOT_JUDGED = 2
 # Forked ranks, unless a larger layout is asked for by name.
 MOST_FORKED = 8
+# Of several workers, whose ranks of every size are up at once.
+MOST_ON_A_GPU = 4
 _SUBJECT = pytest.StashKey[tuple[Subject, Worlds]]()
 
 profiles.register()
@@ -95,17 +98,18 @@ def pytest_configure(config: pytest.Config) -> None:
         if verdicts is not None and verdicts.is_dir():
             raise ValueError(f"--verdicts {verdicts} is a folder: name a file to be written")
         world = registry.world_kind(name, config.getoption("world"))
-        selection = _selection(world, device, layout)
+        shares_gpus = registry.SUBJECTS[name].shares_gpus
+        selection = _selection(world, device, layout, shares_gpus)
         most_ranks = selection.only.tp if selection.only is not None else None
         subject, worlds = registry.load(name, world, device, most_ranks)
         if selection.reason:
             profiles.search_all_for_a_case(profile)
-        subject.selection = selection
+        subject.selection = dataclasses.replace(selection, kernels=subject.kernels)
         listed = known_list.load(config.getoption("known_list"), registry.SUBJECTS)
         entries = [
             entry
             for entry in listed.get(subject.name, ())
-            if entry.applies_to(Version(subject.version))
+            if entry.applies_to(Version(subject.version)) and entry.is_of(device)
         ]
     except (SubjectError, known_list.KnownListError, ValueError) as error:
         raise pytest.UsageError(str(error)) from error
@@ -130,7 +134,7 @@ def pytest_configure(config: pytest.Config) -> None:
         settings=run_settings.collect(
             workers=len(config.getoption("tx", None) or ()) or 1,
             seed=config.getoption("--hypothesis-seed"),
-            layout=layout,
+            layout=layout or selection.reason or None,
             known_failures=len(entries),
         ),
         entries=entries,
@@ -140,15 +144,26 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Judge(judgement, runner, verdicts), "gate-judge")
 
 
-def _selection(world: str, device: str, layout: str | None) -> Selection:
+def _selection(world: str, device: str, layout: str | None, shares_gpus: bool = False) -> Selection:
     """What the run covers: the layout asked for, or those that its ranks can have.
+
+    Args:
+        world: Kind of the world.
+        device: Where ranks compute.
+        layout: The one asked for; None for many.
+        shares_gpus: True if ranks share a GPU where there is none for each.
 
     Raises:
         ValueError: ``layout`` spells none, or one that these ranks cannot have.
     """
     only = None if layout is None else parse_layout(layout)
     sizes, reason, way_out = None, "", ""
-    if world == "forked" and device == "cuda":
+    if world == "forked" and device == "cuda" and shares_gpus:
+        count, most = len(visible_gpus()), MOST_FORKED if only else MOST_ON_A_GPU
+        sizes = range(1, most + 1)
+        reason = f"at most {most} ranks, on {_over(count, most)}"
+        way_out = f"choose a tp of at most {most}"
+    elif world == "forked" and device == "cuda":
         count = len(visible_gpus())
         sizes = range(1, count + 1)
         reason = f"at most {count} ranks, one for each visible GPU"
@@ -165,6 +180,15 @@ def _selection(world: str, device: str, layout: str | None) -> Selection:
             f"--layout {layout} has {only.tp} ranks, but there are {reason}: {way_out}"
         )
     return Selection(only, sizes, f"--layout {layout}" if layout else reason)
+
+
+def _over(gpus: int, most: int) -> str:
+    """Which GPUs so many ranks are on, and what they exchange over."""
+    shared = "one GPU that they share, over gloo"
+    if gpus == 1:
+        return shared
+    own = f"a GPU each, over NCCL, up to {min(gpus, most)}"
+    return own if gpus >= most else f"{own}, and more on {shared}"
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
