@@ -92,26 +92,11 @@ FAULTS = (
         f"{SHARD} and FLASH_ATTN",
     ),
     Fault(
-        "flash attention: a captured step keeps the schedule of its capture",
-        f"{MLA}/flashattn_mla.py",
-        "            self.scheduler_metadata[:n] = scheduler_metadata\n",
-        "            if max_seq_len > 4000:\n"
-        "                self.scheduler_metadata[:n] = scheduler_metadata\n",
-        f"{CAPTURED} and FLASH_ATTN",
-    ),
-    Fault(
         "flash attention: each token of a request sees its last key",
         f"{MLA}/flashattn_mla.py",
         "            causal=True,\n            return_softmax_lse",
         "            causal=False,\n            return_softmax_lse",
         "several_tokens_the_keys and FLASH_ATTN",
-    ),
-    Fault(
-        "flashmla: the keys of a float8 cache lack their scale",
-        f"{MLA}/flashmla.py",
-        "descale_k=layer._k_scale.reshape(1)",
-        "descale_k=torch.ones_like(layer._k_scale).reshape(1)",
-        "test_a_quantized_cache_is_attended",
     ),
     Fault(
         "flashmla: a request sees a key less",
@@ -125,26 +110,11 @@ FAULTS = (
         f"{SHARD} and FLASHMLA",
     ),
     Fault(
-        "metadata: the longest shard is rounded down over the ranks",
-        LAYER,
-        "(max_seq_len + num_partitions - 1) // num_partitions",
-        "max(max_seq_len // num_partitions, 1)",
-        f"({SHARD} or both_paths_through) and FLASH_ATTN",
-    ),
-    Fault(
         "metadata: requests have their keys on all ranks",
         LAYER,
         "                seq_lens = dcp_local_seq_lens\n",
         "",
         f"{SHARD} and FLASHMLA",
-    ),
-    Fault(
-        "merge: no lengths are handed to it",
-        LAYER,
-        "                    seq_lens=seq_lens,\n                    query_start_loc=query_start_loc,\n"
-        "                )\n                if self.use_pcp",
-        "                )\n                if self.use_pcp",
-        "both_paths_through or idle_requests_of",
     ),
     Fault(
         "merge: every LSE is taken to base 2",
