@@ -23,7 +23,7 @@ def merge(rank: int, path: str) -> None:
     """Merge one and three rows, their LSE contiguous and as FLASH_ATTN_MLA leaves it."""
     torch.cuda.set_device(rank)
     device = torch.device("cuda", rank)
-    store = dist.FileStore(path, 2)
+    store = dist.FileStore(path, 2)  # type: ignore[attr-defined]
     dist.init_process_group("cpu:gloo,cuda:nccl", store=store, rank=rank, world_size=2)
     workspace = DirectDCPA2AWorkspace(dist.group.WORLD, device, 8, HEADS // 2, WIDTH)
     for rows in (1, 3):
@@ -43,4 +43,4 @@ def merge(rank: int, path: str) -> None:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
-        mp.spawn(merge, (f"{folder}/store",), nprocs=2)
+        mp.spawn(merge, (f"{folder}/store",), nprocs=2)  # type: ignore[attr-defined]

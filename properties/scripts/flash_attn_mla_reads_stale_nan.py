@@ -13,17 +13,15 @@ import torch
 from vllm.v1.attention.backends.fa_utils import flash_attn_varlen_func
 
 L, R, KEYS = 512, 64, 44
-torch.manual_seed(0)
 
 
 def attend(heads: int, block: int, behind: float) -> torch.Tensor:
     """One query token over 44 keys, in blocks that end with ``behind``."""
-    options = {"device": "cuda", "dtype": torch.bfloat16}
-    cache = torch.full((-(-KEYS // block), block, 1, L + R), behind, **options)
-    generator = torch.Generator("cuda").manual_seed(1)
-    cache.view(-1, L + R)[:KEYS] = torch.randn(KEYS, L + R, generator=generator, **options)
-    query = torch.randn(1, heads, L + R, generator=generator, **options)
-    return flash_attn_varlen_func(
+    cache = torch.full((-(-KEYS // block), block, 1, L + R), behind, dtype=torch.bfloat16).cuda()
+    generator = torch.Generator().manual_seed(1)
+    cache.view(-1, L + R)[:KEYS] = torch.randn(KEYS, L + R, generator=generator).cuda()
+    query = torch.randn(1, heads, L + R, generator=generator).bfloat16().cuda()
+    out: torch.Tensor = flash_attn_varlen_func(
         q=query[..., L:],
         k=cache[..., L:],
         v=cache[..., :L],
@@ -37,6 +35,7 @@ def attend(heads: int, block: int, behind: float) -> torch.Tensor:
         causal=True,
         fa_version=3,
     )
+    return out
 
 
 for heads in (64, 128):
