@@ -43,6 +43,7 @@ class Entry:
         until: First version that does not fail so any more; None where every later one does.
         clause: Clause whose tests may fail so; empty where ``test`` is given.
         test: Node id of the one test that may fail so; empty where ``clause`` is given.
+        device: Where it fails so, ``cpu`` or ``cuda``; empty for both.
     """
 
     match: re.Pattern[str]
@@ -56,6 +57,7 @@ class Entry:
     hits: str = ""
     why: str = ""
     when: Predicate | None = None
+    device: str = ""
 
     @property
     def target(self) -> str:
@@ -70,6 +72,10 @@ class Entry:
     def applies_to(self, version: Version) -> bool:
         """Whether ``version`` fails so: a build between two releases does as the one before."""
         return self.since <= version and (self.until is None or version < self.until)
+
+    def is_of(self, device: str) -> bool:
+        """Whether it may fail so where ranks compute on ``device``."""
+        return self.device in ("", device)
 
     def covers(self, test: str, clauses: Sequence[str]) -> bool:
         """Whether this entry speaks of ``test``, which checks ``clauses``."""

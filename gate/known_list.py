@@ -126,6 +126,12 @@ def _when(text: str) -> Predicate:
         raise ValueError(f"has a when, {text!r}, that {error}") from error
 
 
+def _device(text: str) -> str:
+    if text not in ("cpu", "cuda"):
+        raise ValueError(f"is of the device {text!r}: write cpu or cuda, or leave it out")
+    return text
+
+
 def _version(text: str) -> Version:
     try:
         return Version(text)
@@ -146,6 +152,7 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "link": str,
     "since": _version,
     "until": _version,
+    "device": _device,
 }
 _REQUIRED = ("class", "match", "reason", "link", "since")
 # Keys that Python does not take for names of attributes.

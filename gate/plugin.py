@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -93,17 +94,17 @@ def pytest_configure(config: pytest.Config) -> None:
         if verdicts is not None and verdicts.is_dir():
             raise ValueError(f"--verdicts {verdicts} is a folder: name a file to be written")
         world = registry.world_kind(name, config.getoption("world"))
-        selection = covered(world, device, layout)
+        selection = covered(world, device, layout, registry.SUBJECTS[name].shares_gpus)
         most_ranks = selection.only.tp if selection.only is not None else None
         subject, worlds = registry.load(name, world, device, most_ranks)
         if selection.reason:
             profiles.search_all_for_a_case(profile)
-        subject.selection = selection
+        subject.selection = dataclasses.replace(selection, kernels=subject.kernels)
         listed = known_list.load(config.getoption("known_list"), registry.SUBJECTS)
         entries = [
             entry
             for entry in listed.get(subject.name, ())
-            if entry.applies_to(Version(subject.version))
+            if entry.applies_to(Version(subject.version)) and entry.is_of(device)
         ]
     except (SubjectError, known_list.KnownListError, ValueError) as error:
         raise pytest.UsageError(str(error)) from error
@@ -128,7 +129,7 @@ def pytest_configure(config: pytest.Config) -> None:
         settings=run_settings.collect(
             workers=len(config.getoption("tx", None) or ()) or 1,
             seed=config.getoption("--hypothesis-seed"),
-            layout=layout,
+            layout=layout or selection.reason or None,
             known_failures=len(entries),
         ),
         entries=entries,

@@ -106,8 +106,10 @@ def test_a_backend_returns_a_float32_lse_to_the_base_it_declares(
         where = f"of the shard of rank {rank}"
         assert partial.lse.dtype == torch.float32, f"LSE {where} is {partial.lse.dtype}"
         unit = 1.0 if partial.is_lse_base_on_e else 1 / LN_2
-        check.bounded(partial.lse, lse.scaled(unit), f"LSE {where}")
-        check.bounded(partial.out, out, f"output {where}")
+        # Of rows without keys, lengths tell a merge.
+        told = lse.value[:, 0].isfinite() | (case.kernels == "torch")
+        check.bounded(partial.lse[told], lse[told].scaled(unit), f"LSE {where}")
+        check.bounded(partial.out[told], out[told], f"output {where}")
 
 
 # Rudest last, so that what fails shrinks to the base alone where that is enough.

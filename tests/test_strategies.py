@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
-from hypothesis import Phase, find, given, settings
+from hypothesis import HealthCheck, Phase, find, given, settings
 
 from fixtures.cases.decode import DecodeCase
 from fixtures.cases.engine import EngineCase
@@ -14,15 +14,24 @@ from fixtures.cases.linear import LinearCase
 from fixtures.cases.merge import MergeCase
 from fixtures.cases.overrides import OverrideCase
 from fixtures.model.engine import Runner
+from fixtures.model.kernels import Widths
 from fixtures.model.layout import Layout
 from fixtures.model.numbers import Pattern
-from fixtures.strategies.decode import decode_cases, wide_decode_cases
+from fixtures.model.selection import Selection
+from fixtures.strategies.decode import (
+    decode_cases,
+    fp8_caches,
+    minimal_decode_cases,
+    wide_decode_cases,
+    workspace_cases,
+)
 from fixtures.strategies.engine import engine_cases
-from fixtures.strategies.layouts import INTERLEAVES, layouts
+from fixtures.strategies.layouts import INTERLEAVES, covering, layouts
 from fixtures.strategies.linear import linear_cases
 from fixtures.strategies.merge import merge_cases
 from fixtures.strategies.numbers import DTYPES
 from fixtures.strategies.overrides import override_cases
+from fixtures.subjects.vllm.kernels import ON_HOPPER
 
 SEARCH = settings(max_examples=2_000, derandomize=True, database=None, deadline=None)
 REACH = settings(SEARCH, phases=[Phase.generate])
@@ -199,3 +208,36 @@ def test_a_failing_decode_case_shrinks_to_one_short_request() -> None:
     assert [r.seq_len for r in case.batch.decodes] == [3]
     assert case.dims.num_heads == 1
     assert case.data.pattern is Pattern.NORMAL
+
+
+SERVED = Selection(sizes=range(1, 5), reason="on a GPU", kernels=ON_HOPPER)
+STEPS = {
+    "decodes": decode_cases(decodes=(1, 3), max_query_len=4),
+    "prefills": decode_cases(prefills=(1, 2)),
+    "float8": decode_cases(fp8=fp8_caches()),
+    "one head": minimal_decode_cases(),
+    "workspace": workspace_cases(),
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_steps_are_within_what_the_runs_kernels_take(name: str) -> None:
+    @settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(case=STEPS[name])
+    def check(case: DecodeCase) -> None:
+        (kernels,) = (one for one in ON_HOPPER if one.name == case.kernels)
+        dims, layout = case.dims, case.layout
+        assert case.dtype in kernels.dtypes
+        assert case.block_size in kernels.block_sizes
+        assert case.block_size % layout.interleave == 0
+        widths = (dims.qk_nope_head_dim, dims.qk_rope_head_dim, dims.kv_lora_rank, dims.v_head_dim)
+        assert Widths(*widths) in kernels.widths
+        longest = kernels.longest(layout)
+        assert all(request.query_len <= longest for request in case.batch.decodes)
+        assert all(request.query_len > longest for request in case.batch.prefills)
+        if kernels.uniform:
+            assert len({request.query_len for request in case.batch.decodes}) <= 1
+        assert case.fp8 is None or case.fp8.quantized_query is kernels.quantized_query
+
+    with covering(SERVED):
+        check()

@@ -129,6 +129,30 @@ def test_gpus_must_be_as_many_as_ranks() -> None:
         ForkedWorld(2, gpus=["0"])
 
 
+def test_ranks_share_one_gpu_or_have_one_each() -> None:
+    with pytest.raises(ValueError, match="3 ranks need 1 GPUs"):
+        ForkedWorld(3, gpus=["0", "1"], shared=True)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "layout", "largest", "reason"),
+    [
+        (1, None, 4, "at most 4 ranks, on one GPU that they share, over gloo"),
+        (2, None, 4, "up to 2, and more on one GPU that they share, over gloo"),
+        (8, None, 4, "at most 4 ranks, on a GPU each, over NCCL"),
+        (1, "tp=8,dcp=4", 8, "--layout tp=8,dcp=4"),
+    ],
+)
+def test_what_shares_gpus_covers_more_ranks_than_there_are(
+    monkeypatch: pytest.MonkeyPatch, gpus: int, layout: str | None, largest: int, reason: str
+) -> None:
+    monkeypatch.setattr(plugin, "visible_gpus", lambda: tuple("01234567"[:gpus]))
+    selection = plugin._selection("forked", "cuda", layout, shares_gpus=True)
+    assert reason in selection.reason
+    assert selection.sizes is not None
+    assert max(selection.sizes) == largest
+
+
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs 2 GPUs")
 def test_nccl() -> None:
     share = GpuShare(2)

@@ -14,7 +14,7 @@ import pytest
 from packaging.version import Version
 
 from fixtures.subjects.vllm import page, patches
-from fixtures.subjects.vllm.patching import EVERY, Patch
+from fixtures.subjects.vllm.patching import EVERY, Kind, Patch
 from properties.contract import contract
 from tests.subjects import patch_usage
 
@@ -125,6 +125,24 @@ def test_rows_are_for_the_releases_that_need_them() -> None:
     assert patches.SPLIT.applies(new)
 
 
+def test_on_a_gpu_nothing_stands_for_what_a_gpu_has() -> None:
+    replaced = {row.name for row in patches.TABLE if row.serves("cuda")}
+    for row in (
+        *patches.CACHE_KERNELS,
+        *patches.QUANTIZED_KERNELS,
+        *patches.MERGE_KERNELS,
+        *patches.INTERPRETER,
+        *patches.UNQUANTIZED_PRODUCT,
+        patches.PLATFORM,
+        patches.DECODE_BACKEND,
+        patches.DECODE_BUILDER,
+        patches.SPLIT,
+    ):
+        assert row.name not in replaced
+    computing = {row for row in patches.TABLE if row.serves("cuda") and row.kind is Kind.STAND_IN}
+    assert computing == {patches.SHARED_REDUCE_SCATTER, patches.SHARED_GATHER}
+
+
 def test_the_table_is_read_without_vllm() -> None:
     code = (
         "import sys, fixtures.subjects.vllm.patches\n"
@@ -136,9 +154,10 @@ def test_the_table_is_read_without_vllm() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_the_document_shows_the_table() -> None:
-    document = page.DOCUMENT.read_text("utf-8")
-    assert page.written(document) == document, "run python -m fixtures.subjects.vllm.page"
+@pytest.mark.parametrize("device", page.DOCUMENTS)
+def test_the_document_shows_the_table(device: str) -> None:
+    document = page.DOCUMENTS[device].read_text("utf-8")
+    assert page.written(document, device) == document, "run python -m fixtures.subjects.vllm.page"
 
 
 @installed
@@ -165,7 +184,7 @@ def test_clauses_are_those_that_run_a_row(tmp_path: Path) -> None:
     used = patch_usage.read(file)
     assert {clause for one in used for clause in one.clauses} == set(clauses)
     for clause in clauses:
-        listed = {row for row in patches.leaning(clause) if not row.until}
+        listed = {row for row in patches.leaning(clause) if not row.until and row.serves("cpu")}
         of_all = {row for row in patches.TABLE if row.clauses == EVERY}
         ran = {row for row in patches.TABLE if clause in patch_usage.measured(used, row)}
         assert ran - of_all == listed

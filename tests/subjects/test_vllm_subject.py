@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import subprocess
 import sys
@@ -169,9 +170,9 @@ SEVERAL_TOKENS = Batch(decodes=(Request(1), Request(7, 3), Request(37, 4)), padd
 def test_both_paths_match_the_oracle(
     subject: Subject, layout: Layout, batch: Batch, kernels: str
 ) -> None:
-    case = _case(layout, batch)
+    case = dataclasses.replace(_case(layout, batch), kernels=kernels)
     expected, live = oracle.expected(case), batch.num_tokens
-    for rank, paths in enumerate(subject.run(layout, decode.both_paths, case, kernels=kernels)):
+    for rank, paths in enumerate(subject.run(layout, decode.both_paths, case)):
         mine = expected[:, oracle.columns_of(case, rank)]
         assert paths.replicated is not None
         gather, replicated = paths.gather.output[:live], paths.replicated.output[:live]

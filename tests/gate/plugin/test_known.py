@@ -320,3 +320,15 @@ def test_a_wrong_list_is_refused_in_a_sentence(tmp_path: Path, text: str, senten
         known_list.load(path, ("nothing",))
     assert str(raised.value).startswith(f"{path}: ")
     assert sentence in str(raised.value)
+
+
+def test_an_entry_may_be_of_one_device(tmp_path: Path) -> None:
+    path = tmp_path / "known.toml"
+    for device, where in (("cuda", ("cuda",)), ("cpu", ("cpu",)), ("", ("cpu", "cuda"))):
+        line = f'device = "{device}"' if device else ""
+        path.write_text(ENTRY.format(target='clause = "LIN-2"') + line)
+        (entry,) = known_list.load(path, ["nothing"])["nothing"]
+        assert tuple(name for name in ("cpu", "cuda") if entry.is_of(name)) == where
+    path.write_text(ENTRY.format(target='clause = "LIN-2"') + 'device = "tpu"')
+    with pytest.raises(known_list.KnownListError, match="is of the device 'tpu': write cpu or"):
+        known_list.load(path, ["nothing"])
