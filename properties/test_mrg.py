@@ -116,7 +116,7 @@ RUDE = (Partials(base_2=True), Partials(unwritten=True), Partials(base_2=True, u
 
 
 @clause("MRG-2", "MRG-3", needs=(Capability.GATHER_DECODE,))
-@settings(max_examples=examples(0.5))
+@settings(max_examples=examples(0.3))
 @given(case=decode_cases(layout=REPLICABLE, max_query_len=2, partials=RUDE))
 @example(case=pinned.NOTHING_WRITTEN_FOR_EMPTY_SHARDS)
 @example(case=pinned.LSE_TO_BASE_2)
