@@ -116,9 +116,7 @@ def _class(text: str) -> FailureClass:
     try:
         return FailureClass(text)
     except ValueError:
-        raise ValueError(
-            f"is of class {text!r}: choose among {', '.join(FailureClass)}"
-        ) from None
+        raise ValueError(f"is of class {text!r}: choose among {', '.join(FailureClass)}") from None
 
 
 def _when(text: str) -> Predicate:

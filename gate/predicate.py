@@ -65,7 +65,7 @@ class Predicate:
         """
         try:
             # One namespace, so that a generator expression sees the arguments as well.
-            return bool(eval(self._code, {"__builtins__": _BUILTINS, **arguments}))  # noqa: S307
+            return bool(eval(self._code, {"__builtins__": _BUILTINS, **arguments}))
         except Exception as error:
             raise PredicateError(
                 f"known list: when = {self.text!r} cannot be evaluated: "

@@ -32,9 +32,11 @@ FEW_MERGES = settings(max_examples=examples(0.2))
 POWERS_OF_TWO = layouts(tp_sizes=(2, 4), min_dcp=2, interleaves=(1, 2, 16))
 # Groups of 2, 3 and 6, the first as often as the others.
 OTHERS = st.booleans().flatmap(
-    lambda two: layouts((6,), 2, (1, 2)).filter(lambda layout: layout.dcp == 2)
-    if two
-    else layouts((3, 6), 3, (1, 2))
+    lambda two: (
+        layouts((6,), 2, (1, 2)).filter(lambda layout: layout.dcp == 2)
+        if two
+        else layouts((3, 6), 3, (1, 2))
+    )
 )
 # Beyond the range of an exponential, where a 16-bit output hides what the LSE's rounding costs.
 ORDINARY_MAGNITUDES = kernel_merge_cases(
