@@ -250,7 +250,7 @@ def test_every_entry_speaks_of_a_property(vllm: Sequence[Entry]) -> None:
 
 def test_no_version_has_an_entry_twice(vllm: Sequence[Entry]) -> None:
     for version in {entry.since for entry in vllm}:
-        entries = [(e.target, e.match) for e in vllm if e.applies_to(version)]
+        entries = [(e.target, e.match, e.when) for e in vllm if e.applies_to(version)]
         assert len(entries) == len(set(entries))
 
 
