@@ -78,7 +78,9 @@ def _fields(table: Any) -> dict[str, Any]:
         raise ValueError(f"lacks {', '.join(missing)}")
     if ("clause" in table) == ("test" in table):
         raise ValueError("must name either a clause or a test")
-    fields = {_ATTRIBUTES.get(key, str(key)): _PARSERS[key](value) for key, value in table.items()}
+    fields: dict[str, Any] = {}
+    for key, value in table.items():
+        fields[_ATTRIBUTES.get(key, str(key))] = _PARSERS[key](value)
     wanted, unwanted = ("hits", "why") if fields["kind"] is FailureClass.BUG else ("why", "hits")
     if wanted not in table or unwanted in table:
         raise ValueError(

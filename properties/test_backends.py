@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fixtures.cases.decode import DecodeCase
@@ -23,7 +23,6 @@ from fixtures.strategies.backends import backend_cases, replay_cases
 from fixtures.strategies.decode import fp8_caches
 from fixtures.strategies.layouts import layouts
 from fixtures.subjects.subject import Capability, Subject
-from gate.profiles import examples
 from properties.contract import clause
 
 # Whatever vLLM has for a dense MLA layer on a GPU of NVIDIA's.
@@ -108,8 +107,7 @@ def test_a_backend_attends_its_shard_alike_repeated_strided_and_beside_idle_requ
     _check_backend(subject, case)
 
 
-@clause("DEC-7", needs=(Capability.DECODE_BACKENDS,))
-@settings(max_examples=examples(0.7))
+@clause("DEC-7", needs=(Capability.DECODE_BACKENDS,), effort=0.7)
 @given(data=st.data())
 def test_a_backend_reads_no_stale_key_behind_a_sequence(
     subject: Subject, kernels: Kernels, data: st.DataObject
@@ -123,8 +121,7 @@ def test_a_backend_reads_no_stale_key_behind_a_sequence(
         check.bounded(partial.out[seen], out[seen], f"output of the shard of rank {rank}")
 
 
-@clause("DEC-6", needs=(Capability.DECODE_BACKENDS,))
-@settings(max_examples=examples(0.7))
+@clause("DEC-6", needs=(Capability.DECODE_BACKENDS,), effort=0.7)
 @given(data=st.data())
 def test_a_backend_shows_each_of_several_tokens_the_keys_up_to_its_own(
     subject: Subject, kernels: Kernels, data: st.DataObject
@@ -136,8 +133,7 @@ def test_a_backend_shows_each_of_several_tokens_the_keys_up_to_its_own(
         _check_partial(case, partial, expected_partial(case, rank), where)
 
 
-@clause("MRG-5", needs=(Capability.DECODE_BACKENDS,))
-@settings(max_examples=examples(0.1))
+@clause("MRG-5", needs=(Capability.DECODE_BACKENDS,), effort=0.1)
 @given(data=st.data())
 def test_a_backend_returns_its_lse_in_float32(
     subject: Subject, kernels: Kernels, data: st.DataObject
@@ -149,8 +145,7 @@ def test_a_backend_returns_its_lse_in_float32(
         )
 
 
-@clause("DEC-11", needs=(Capability.DECODE_BACKENDS,))
-@settings(max_examples=examples(0.7))
+@clause("DEC-11", needs=(Capability.DECODE_BACKENDS,), effort=0.7)
 @given(data=st.data())
 def test_a_backend_attends_the_dequantized_values_of_a_float8_cache(
     subject: Subject, kernels: Kernels, data: st.DataObject
@@ -208,8 +203,7 @@ def test_idle_requests_of_a_padded_batch_reach_no_live_row(
         check.bounded(output[:live], expected, f"live rows on rank {rank}")
 
 
-@clause("DEC-7", "DEC-8", needs=(Capability.CUDA_GRAPHS, Capability.REPLICATED_DECODE))
-@settings(max_examples=examples(0.7))
+@clause("DEC-7", "DEC-8", needs=(Capability.CUDA_GRAPHS, Capability.REPLICATED_DECODE), effort=0.7)
 @given(data=st.data())
 def test_a_captured_step_serves_fewer_requests_and_other_weights(
     subject: Subject, kernels: Kernels, data: st.DataObject
@@ -229,8 +223,7 @@ def test_a_captured_step_serves_fewer_requests_and_other_weights(
                 )
 
 
-@clause("DEC-10", needs=(Capability.DECODE_BACKENDS, Capability.REPLICATED_DECODE))
-@settings(max_examples=examples(0.1))
+@clause("DEC-10", needs=(Capability.DECODE_BACKENDS, Capability.REPLICATED_DECODE), effort=0.1)
 @given(data=st.data())
 def test_a_backend_decodes_for_groups_that_are_no_power_of_two(
     subject: Subject, kernels: Kernels, data: st.DataObject

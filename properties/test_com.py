@@ -51,7 +51,7 @@ def test_on_issues_what_off_does_minus_the_query_all_gather(
 
 # Its rows are hundreds, for each of which the oracle of attention would take long: DEC-1 and the
 # steps around attention say enough.
-@clause("COM-1", "DEC-1", needs=(Capability.REPLICATED_DECODE,), effort=0.2)
+@clause("COM-1", "DEC-1", needs=(Capability.REPLICATED_DECODE,), effort=0.1)
 @given(case=wide_decode_cases())
 @example(case=pinned.HUNDREDS_OF_ROWS)
 def test_hundreds_of_rows_are_decoded_as_few_are(subject: Subject, case: DecodeCase) -> None:

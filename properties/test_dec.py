@@ -296,8 +296,11 @@ def test_a_workspace_that_holds_no_round_of_the_interleave_is_refused(
 
 
 @pytest.fixture(scope="module")
-def process_subject(subject: Subject) -> Iterator[Subject]:
+def process_subject(request: pytest.FixtureRequest, subject: Subject) -> Iterator[Subject]:
     """The subject on ranks that are processes: a compiled graph cannot wait as a greenlet."""
+    if registry.world_kind(subject.name, request.config.getoption("world")) != "simulated":
+        yield subject
+        return
     loaded, worlds = registry.load(subject.name, "forked")
     yield loaded
     worlds.close()

@@ -21,9 +21,9 @@ from fixtures.programs.startup import Started
 from fixtures.strategies.layouts import layouts
 from fixtures.strategies.startup import (
     GUARDED_SCHEMES,
+    block_start_ups,
     obstructed_start_ups,
     padded_start_ups,
-    ragged_start_ups,
     spellings,
     supported_start_ups,
 )
@@ -137,9 +137,9 @@ def test_what_is_supported_starts_as_the_switch_says(
 
 
 @clause("GRD-2", needs=(Capability.SWITCH,), effort=0.3)
-@given(start=ragged_start_ups())
+@given(start=block_start_ups())
 @example(start=pinned.ONE_BLOCK)
-def test_blocks_that_reach_beyond_kv_b_proj_are_supported(subject: Subject, start: StartUp) -> None:
+def test_blocks_within_kv_b_proj_and_beyond_are_supported(subject: Subject, start: StartUp) -> None:
     _check_starts(subject, start)
 
 

@@ -60,7 +60,7 @@ def test_forward_is_the_all_gather_of_the_plain_forward(subject: Subject, case: 
 
 
 @clause("GRP-3", needs=(Capability.GROUP_LINEAR,))
-@given(case=linear_cases(layout=layouts(min_dcp=2), rows=(2, 3, 4, 1)))
+@given(case=linear_cases(layout=layouts(min_dcp=2), rows=(2, 1, 3, 1, 4)))
 def test_local_view_is_the_plain_output_in_memory_of_its_own(
     subject: Subject, case: LinearCase
 ) -> None:

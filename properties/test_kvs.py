@@ -40,7 +40,7 @@ def test_slots_and_tokens_are_in_bijection(subject: Subject, case: SlotsCase) ->
         assert len({slot for slot in slots if slot >= 0}) == len(local)
 
 
-@clause("KVS-2", needs=(Capability.GATHER_DECODE,))
+@clause("KVS-2", "DEC-12", needs=(Capability.GATHER_DECODE,))
 @given(case=decode_cases(layout=SHARDED, decodes=(1, 4), max_query_len=5, transports=("ag_rs",)))
 @example(case=pinned.BEFORE_THE_FIRST_LOCAL_KEY)
 @example(case=pinned.NEWEST_KEYS_ON_EVERY_RANK)

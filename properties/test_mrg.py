@@ -116,7 +116,7 @@ def test_a_backend_returns_a_float32_lse_to_the_base_it_declares(
 RUDE = (Partials(base_2=True), Partials(unwritten=True), Partials(base_2=True, unwritten=True))
 
 
-@clause("MRG-2", "MRG-3", needs=(Capability.GATHER_DECODE,), effort=0.5)
+@clause("MRG-2", "MRG-3", needs=(Capability.GATHER_DECODE,), effort=0.3)
 @given(case=decode_cases(layout=REPLICABLE, max_query_len=2, partials=RUDE))
 @example(case=pinned.NOTHING_WRITTEN_FOR_EMPTY_SHARDS)
 @example(case=pinned.LSE_TO_BASE_2)

@@ -2,8 +2,8 @@
 
 The CPU communicator hands the tensor to gloo as it is, and gloo takes the memory behind it for
 contiguous. The merge that all-reduces its output (cp_lse_ag_out_ar, used with prefill context
-parallelism) so returns wrong heads where a kernel left it a view, as of padded heads. NCCL
-refuses such a tensor.
+parallelism) so returns wrong heads where a kernel left it a view, as of padded heads. On a GPU
+vLLM's wrapper of NCCL hands over the address and the number of entries, and checks nothing either.
 
 Expected: every entry of the view is 1 + 2 = 3, and what lies between stays 5.
 Needs torch and vLLM 0.26.0 to 0.33.0, no GPU:  python all_reduce_of_a_strided_tensor.py

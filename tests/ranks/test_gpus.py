@@ -14,7 +14,7 @@ from fixtures.ranks.errors import CannotStart
 from fixtures.ranks.forked import ForkedWorld
 from fixtures.ranks.gpus import GpuShare, visible_gpus
 from fixtures.ranks.pool import Worlds
-from gate import plugin
+from gate import layouts, plugin
 from tests.ranks import programs
 
 ROOT = Path(__file__).parents[2]
@@ -95,7 +95,7 @@ def test_a_pool_gives_its_gpus_back(inventory: list[str]) -> None:
 def test_as_many_workers_start_as_gpus_can_serve(
     monkeypatch: pytest.MonkeyPatch, layout: str | None, workers: int
 ) -> None:
-    monkeypatch.setattr(plugin, "visible_gpus", lambda: tuple("01234567"))
+    monkeypatch.setattr(layouts, "visible_gpus", lambda: tuple("01234567"))
     options = {"world": "forked", "device": "cuda", "layout": layout}
     config = SimpleNamespace(getoption=options.get)
     assert plugin.pytest_xdist_auto_num_workers(config) == workers  # type: ignore[arg-type]
@@ -146,8 +146,8 @@ def test_ranks_share_one_gpu_or_have_one_each() -> None:
 def test_what_shares_gpus_covers_more_ranks_than_there_are(
     monkeypatch: pytest.MonkeyPatch, gpus: int, layout: str | None, largest: int, reason: str
 ) -> None:
-    monkeypatch.setattr(plugin, "visible_gpus", lambda: tuple("01234567"[:gpus]))
-    selection = plugin._selection("forked", "cuda", layout, shares_gpus=True)
+    monkeypatch.setattr(layouts, "visible_gpus", lambda: tuple("01234567"[:gpus]))
+    selection = layouts.covered("forked", "cuda", layout, shares_gpus=True)
     assert reason in selection.reason
     assert selection.sizes is not None
     assert max(selection.sizes) == largest

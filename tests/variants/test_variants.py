@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.variants import values_before_merge
-
 ROOT = Path(__file__).parents[2]
+# By name: imported here, it would be a subject of every other test of this process too.
+VARIANT = "tests.variants.values_before_merge"
 # Those of whole modules build impl's own layer, and are judged on impl.
 OF_MODULES = ("module", "prefill_tokens_are_projected", "opcheck")
 
@@ -24,7 +24,7 @@ def test_values_projected_before_the_merge_are_right(properties: str) -> None:
     done = subprocess.run(
         [
             *(sys.executable, "-m", "pytest", f"properties/{properties}", "-k", chosen),
-            *("-p", values_before_merge.__name__, "--subject", values_before_merge.NAME),
+            *("-p", VARIANT, "--subject", VARIANT.rpartition(".")[2]),
             *("--hypothesis-profile", "ci", "-q", "-p", "no:cacheprovider"),
         ],
         cwd=ROOT,
