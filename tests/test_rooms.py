@@ -240,7 +240,7 @@ def test_a_circle_is_found() -> None:
         **sources(),
         "fixtures.model.layout": "def late():\n    from fixtures.model import selection\n",
     }
-    assert set(cycle(imports(seeded))) == {"fixtures.model.layout", "fixtures.model.selection"}
+    assert {"fixtures.model.layout", "fixtures.model.selection"} <= set(cycle(imports(seeded)))
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ def test_a_pool_gives_its_gpus_back(inventory: list[str]) -> None:
 def test_as_many_workers_start_as_gpus_can_serve(
     monkeypatch: pytest.MonkeyPatch, layout: str | None, workers: int
 ) -> None:
-    monkeypatch.setattr(layouts, "visible_gpus", lambda: tuple("01234567"))
+    monkeypatch.setattr(plugin, "visible_gpus", lambda: tuple("01234567"))
     options = {"world": "forked", "device": "cuda", "layout": layout}
     config = SimpleNamespace(getoption=options.get)
     assert plugin.pytest_xdist_auto_num_workers(config) == workers  # type: ignore[arg-type]
