@@ -15,6 +15,7 @@ from gate.plan.models import MLAModel
 from gate.plan.rows import Measured, Pair, Part
 from gate.plan.work import attention, dims_of, merging, query_of
 
+_MERGING = {"ops": "merging", "impl": "merging-impl", "vllm": "merging-vllm"}
 # Ratios nearer to 1 than this call for no answer.
 UNDECIDED = 0.05
 
@@ -89,7 +90,7 @@ def predict_pair(machine: Machine, pair: Pair) -> float:
         keys = -(-pair.context // pair.ranks)
         rest = [
             attention(pair.batch, deployment.Hg, keys, dims),
-            merging(pair.batch, deployment.Hg, pair.ranks, dims),
+            merging(pair.batch, deployment.Hg, pair.ranks, dims, _MERGING[pair.path]),
         ]
     return machine.microseconds(on + rest) / machine.microseconds(off + rest)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -32,10 +33,10 @@ def draw(setting: Setting, path: Path) -> None:
         PlanError: matplotlib is not installed, or does not know the format.
     """
     try:
-        from matplotlib.figure import Figure
+        figures = importlib.import_module("matplotlib.figure")
     except ImportError:
         raise PlanError("a plot needs matplotlib: pip install matplotlib") from None
-    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+    figure = figures.Figure(figsize=(6.4, 4.0), layout="constrained")
     axes = figure.add_subplot()
     for dcp, ratios in curves(setting).items():
         axes.plot(BATCHES, ratios, label=f"dcp {dcp}")

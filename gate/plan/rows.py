@@ -128,8 +128,8 @@ def _work(row: dict[str, Any]) -> Work:
             return gather(batch, heads, row["d"], dims, row["dt"], op)
         case "attention":
             return attention(batch, heads, row["keys"], dims)
-        case "merging":
-            return merging(batch, heads, row["d"], dims)
+        case "merging" | "merging-impl" | "merging-vllm":
+            return merging(batch, heads, row["d"], dims, op)
     raise ValueError(f"op {op!r}")
 
 

@@ -97,22 +97,27 @@ def reordering(batch: int, heads: int, dims: Dims, query_dtype: Dtype) -> Work:
 
 
 def attention(batch: int, heads: int, keys: int, dims: Dims) -> Work:
-    """Every head of a row over the same ``keys`` of its request, in a bfloat16 cache."""
+    """Every head of a row over the same ``keys`` of its request, in a bfloat16 cache.
+
+    Kernels on Hopper compute tiles of 64 heads, filled or not.
+    """
+    tiled = -(-heads // 64) * 64
     return Work(
         "attention",
         weights=batch * keys * (dims.L + dims.R) * BYTES["bf16"],
         activations=batch * heads * (2.0 * dims.L + dims.R) * BYTES["bf16"],
-        flops=2.0 * batch * heads * keys * (2.0 * dims.L + dims.R),
+        flops=2.0 * batch * tiled * keys * (2.0 * dims.L + dims.R),
     )
 
 
-def merging(batch: int, heads: int, ranks: int, dims: Dims) -> Work:
+def merging(batch: int, heads: int, ranks: int, dims: Dims, kind: str = "merging") -> Work:
     """Partial outputs of the group's heads to the whole output of the rank's own.
 
-    All-gather of the log-sum-exp, weights, reduce-scatter of the output.
+    All-gather of the log-sum-exp, weights, reduce-scatter of the output; ``merging-impl`` and
+    ``merging-vllm`` are those of impl and of vLLM's layer.
     """
     out = batch * heads * dims.L * BYTES["bf16"]
-    return Work("merging", activations=4.0 * out, link=out * (ranks - 1.0) / ranks, hops=ranks - 2)
+    return Work(kind, activations=4.0 * out, link=out * (ranks - 1.0) / ranks, hops=ranks - 2)
 
 
 def dims_of(deployment: Deployment) -> Dims:
