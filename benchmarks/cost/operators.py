@@ -14,6 +14,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 
 from benchmarks.cost.pool import Pool
+from benchmarks.cost.ranks import Communicator
 from benchmarks.cost.shape import DTYPES, Shape
 from benchmarks.cost.timing import Step
 
@@ -28,6 +29,7 @@ class Operators:
 
     def __init__(self, pool: Pool, shape: Shape) -> None:
         self.pool, self.shape = pool, shape
+        self.communicator = Communicator()
         self.P, self.R, self.L, self.Q = shape.dims
         device = pool.numbers(torch.bfloat16).device
         self.x = self._like(torch.randn(shape.batch, self.Q, device=device))
@@ -81,7 +83,7 @@ class Operators:
         """Every rank's query, rank by rank."""
         stacked = query.new_empty((self.shape.ranks, *query.shape))
         as_bytes = query.itemsize == 1
-        dist.all_gather_into_tensor(
+        self.communicator.all_gather_into_tensor(
             stacked.view(torch.uint8) if as_bytes else stacked,
             query.view(torch.uint8) if as_bytes else query,
         )
@@ -95,12 +97,12 @@ class Operators:
         """``[B, heads, L]`` over every rank's keys: LSE gathered, outputs scattered and summed."""
         ranks = self.shape.ranks
         lses = lse.new_empty((ranks, *lse.shape))
-        dist.all_gather_into_tensor(lses, lse.contiguous())
+        self.communicator.all_gather_into_tensor(lses, lse)
         weights = torch.softmax(lses, dim=0)[rank].to(out.dtype)
         weighted = (out * weights.unsqueeze(-1)).view(out.shape[0], ranks, -1, self.L)
         sent = weighted.movedim(1, 0).contiguous()
         received = sent.new_empty(sent.shape[1:])
-        dist.reduce_scatter_tensor(received, sent)
+        self.communicator.reduce_scatter_tensor(received, sent)
         return received
 
     def parts(self, heads: int) -> dict[str, Step]:

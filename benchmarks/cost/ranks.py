@@ -18,10 +18,11 @@ class Communicator:
         self.world_size = 1 if alone else dist.get_world_size()
 
     def all_gather_into_tensor(self, output: torch.Tensor, input: torch.Tensor) -> None:
-        dist.all_gather_into_tensor(output, input)
+        # Flat, which every backend takes; gloo does not take stacked shapes.
+        dist.all_gather_into_tensor(output.view(-1), input.reshape(-1))
 
     def reduce_scatter_tensor(self, output: torch.Tensor, input: torch.Tensor) -> None:
-        dist.reduce_scatter_tensor(output, input)
+        dist.reduce_scatter_tensor(output.view(-1), input.reshape(-1))
 
     def all_reduce(self, tensor: torch.Tensor) -> None:
         dist.all_reduce(tensor)
