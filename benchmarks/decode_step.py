@@ -81,6 +81,8 @@ class Benchmark:
             self.attention_parts,
             self.step_pairs,
             self.claims,
+            # Last, because peers that do not answer would end the run.
+            self.direct_parts,
         ):
             self.output.say(section.__name__.replace("_", " "))
             section()
@@ -170,15 +172,24 @@ class Benchmark:
                     n = shape.group if op == "reordering" else shape.heads
                     self.part(op, shape, n, times.quartiles, d=shape.ranks)
 
-            def measure_direct(shape: Shape = shape) -> None:
+            self.attempt(f"gather of {shape}", measure)
+
+    def direct_parts(self) -> None:
+        """A direct gather by plain stores, which needs no multicast."""
+        if self.ranks.size == 1 or not self.cuda:
+            self.output.skip("a direct gather by plain stores", "it needs several GPUs")
+            return
+        for shape in self.shapes(("bf16",)):
+            if shape.batch not in self.grid.few:
+                continue
+
+            def measure(shape: Shape = shape) -> None:
                 query = Operators(self.pool, shape).query(shape.heads, 0)
                 step = direct_gather(shape, query, self.ranks.rank)
                 times = self.clock.measure({"": step}, 20)[""]
                 self.part("gather-direct", shape, shape.heads, times.quartiles, d=shape.ranks)
 
-            self.attempt(f"gather of {shape}", measure)
-            if self.cuda and shape.dtype == "bf16" and shape.batch in self.grid.few:
-                self.attempt(f"direct gather of {shape}", measure_direct)
+            self.attempt(f"direct gather of {shape}", measure)
 
     def query_pairs(self) -> None:
         """From the projection to the group's query, on both paths."""
