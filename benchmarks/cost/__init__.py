@@ -1,0 +1,1 @@
+"""What the benchmarks of query replication are made of."""
