@@ -230,7 +230,7 @@ class Benchmark:
                     return query if alone else layer.gathered(query)
 
                 def on(index: int) -> torch.Tensor:
-                    return layer.query(True, index)
+                    return layer.query_parts(True, index)[0]
 
                 span = "compute" if alone else "query"
                 self.pair(span, "impl", shape, off, on, shape.steps(shape.heads))
@@ -394,6 +394,7 @@ class Benchmark:
                     query = layer.gathered(layer.query(False, i))
                     return merges["merging-impl"](*attend(query, i))
 
+                # The kernels here take a query in one tensor.
                 def impl_on(i: int) -> torch.Tensor:
                     return merges["merging-impl"](*attend(layer.query(True, i), i))
 

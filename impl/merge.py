@@ -31,11 +31,11 @@ def mask_empty_shards(
     Returns:
         A new tensor in the shape of ``lse``.
     """
-    lengths = (query_start_loc[1:] - query_start_loc[:-1]).long()
-    has_keys = (seq_lens > 0).repeat_interleave(lengths)
-    keep = has_keys.new_zeros(lse.shape[0])
-    keep[: has_keys.shape[0]] = has_keys
-    return lse.masked_fill(~keep.unsqueeze(-1), -math.inf)
+    # Searched, not repeated by lengths: those would have to be waited for.
+    row = torch.arange(lse.shape[0], device=lse.device, dtype=query_start_loc.dtype)
+    request = torch.searchsorted(query_start_loc[1:], row, right=True)
+    has_keys = torch.nn.functional.pad(seq_lens > 0, (0, 1))
+    return lse.masked_fill(~has_keys[request].unsqueeze(-1), -math.inf)
 
 
 def lse_weights(lses: torch.Tensor, is_lse_base_on_e: bool) -> tuple[torch.Tensor, torch.Tensor]:

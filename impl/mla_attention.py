@@ -241,12 +241,15 @@ class MLAAttention(nn.Module):
         q_dcp_replicated: torch.Tensor | None,
     ) -> torch.Tensor:
         """``[B, num_heads, kv_lora_rank]``: attention over the keys of the whole group."""
+        mqa_q: torch.Tensor | tuple[torch.Tensor, torch.Tensor]
         if q_dcp_replicated is None:
-            mqa_q = self._quantize_query(self._absorb(q, self.W_UK_T))
+            mqa_q = self._join(self._absorb(q, self.W_UK_T))
             mqa_q = self.dcp_group.all_gather(mqa_q, dim=1)
         else:
             assert self.W_UK_T_dcp_qrep is not None
-            mqa_q = self._quantize_query(self._absorb(q_dcp_replicated, self.W_UK_T_dcp_qrep))
+            mqa_q = self._absorb(q_dcp_replicated, self.W_UK_T_dcp_qrep)
+            if self._quantizes_query:
+                mqa_q = self._join(mqa_q)
         out, lse = self.impl.forward_mqa(mqa_q, kv_cache, attn_metadata, self)
         if self.dcp_group.world_size == 1:
             return out
@@ -264,17 +267,22 @@ class MLAAttention(nn.Module):
         )
         return merged
 
-    def _absorb(self, q: torch.Tensor, W_UK_T: torch.Tensor) -> torch.Tensor:
-        """``[B, H, P + R]`` to ``[B, H, L + R]``: the query in the keys' compressed space."""
-        q_nope, q_pe = q.split([self.qk_nope_head_dim, self.qk_rope_head_dim], dim=-1)
-        ql_nope = torch.bmm(q_nope.transpose(0, 1), W_UK_T).transpose(0, 1)
-        return torch.cat([ql_nope, q_pe], dim=-1)
+    def _absorb(self, q: torch.Tensor, W_UK_T: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The query in the keys' compressed space, ``[B, H, L]``, and its rotary part as it is.
 
-    def _quantize_query(self, mqa_q: torch.Tensor) -> torch.Tensor:
-        """``mqa_q`` as the backend asks for it: float8 before any exchange, or as it is."""
-        if is_quantized_kv_cache(self.kv_cache_dtype) and self.impl.supports_quant_query_input:
-            return quantize_fp8(mqa_q, self._q_scale)
-        return mqa_q
+        In two parts, as backends take it: whole, it would have to be copied.
+        """
+        q_nope, q_pe = q.split([self.qk_nope_head_dim, self.qk_rope_head_dim], dim=-1)
+        return torch.bmm(q_nope.transpose(0, 1), W_UK_T).transpose(0, 1), q_pe
+
+    @property
+    def _quantizes_query(self) -> bool:
+        return is_quantized_kv_cache(self.kv_cache_dtype) and self.impl.supports_quant_query_input
+
+    def _join(self, parts: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        """``[B, H, L + R]``: one tensor, to cross the group; float8 if the backend reads that."""
+        mqa_q = torch.cat(parts, dim=-1)
+        return quantize_fp8(mqa_q, self._q_scale) if self._quantizes_query else mqa_q
 
     def _v_up_proj(self, x: torch.Tensor, output: torch.Tensor) -> None:
         """``[B, H, L]`` to values, written to ``[B, H * V]``."""

@@ -40,7 +40,11 @@ def against_gemms(clock: Clock, output: Output, pool: Pool, shape: Shape) -> Non
         W_UK_T = pool.tensor(shape_of_one, -1 - index, torch.bfloat16)
         return torch.bmm(q[..., :P].transpose(0, 1), W_UK_T)
 
-    runs = {"projection": projection, "product": product, "impl": lambda i: layer.query(True, i)}
+    runs = {
+        "projection": projection,
+        "product": product,
+        "impl": lambda i: layer.query_parts(True, i),
+    }
     times = clock.measure(runs, shape.steps(shape.group))
     sums = zip(times["projection"].each, times["product"].each, strict=True)
     ratios = [whole / sum(parts) for whole, parts in zip(times["impl"].each, sums, strict=True)]
@@ -145,7 +149,7 @@ def waits(output: Output, pool: Pool, shape: Shape) -> None:
     lengths = torch.ones(shape.batch, dtype=torch.int32, device=layer.x.device)
     copied = ImplLayer(pool, shape, Copied(shape.ranks))
     steps = {
-        "query": lambda: layer.query(True, 0),
+        "query": lambda: layer.query_parts(True, 0),
         "merge": lambda: copied.weighed(out, lse, None),
         "merge with lengths": lambda: copied.weighed(out, lse, lengths),
     }

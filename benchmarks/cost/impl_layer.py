@@ -86,7 +86,11 @@ class ImplLayer:
         return layer(x[:decodes])[0], rest
 
     def query(self, replicated: bool, index: int) -> torch.Tensor:
-        """From the projection to the assembled query of the rank's or the group's heads."""
+        """From the projection to the rank's or the group's query in one tensor."""
+        return self._attention._join(self.query_parts(replicated, index))
+
+    def query_parts(self, replicated: bool, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """:meth:`query` in the two parts in which a backend takes what crosses no link."""
         heads = self.shape.group if replicated else self.shape.heads
         layer = self._projection(replicated, index)
         q = layer(self.x)[0].view(self.shape.batch, heads, self.P + self.R)

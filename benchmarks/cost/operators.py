@@ -109,15 +109,12 @@ class Operators:
         """Each kernel by itself on ``heads`` heads, by its name in the rows."""
         q = self.projected(heads, 0)
         ql_nope = self.absorbed(q, 0)
-        whole = self.assembled(ql_nope, q)
         steps: dict[str, Step] = {
             "projection": lambda i: self.projected(heads, i),
             "assembly": lambda i: self.assembled(ql_nope, q),
         }
         if self.shape.dtype == "bf16":
-            rotary = q[..., self.P :]
             steps["absorption"] = lambda i: self.absorbed(q, i)
-            steps["placement"] = lambda i: whole[..., self.L :].copy_(rotary)
         return steps
 
 

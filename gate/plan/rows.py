@@ -23,7 +23,6 @@ from gate.plan.work import (
     attention,
     gather,
     merging,
-    placement,
     projection,
     reordering,
 )
@@ -120,8 +119,6 @@ def _work(row: dict[str, Any]) -> Work:
             return absorption(batch, heads, dims)
         case "assembly":
             return assembly(batch, heads, dims, row["dt"])
-        case "placement":
-            return placement(batch, heads, dims)
         case "reordering":
             return reordering(batch, heads, dims, row["dt"])
         case "gather" | "gather-direct":

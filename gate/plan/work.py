@@ -72,11 +72,6 @@ def assembly(batch: int, heads: int, dims: Dims, query_dtype: Dtype) -> Work:
     )
 
 
-def placement(batch: int, heads: int, dims: Dims) -> Work:
-    """The rotary half alone: where W_UK's product was written into the query in place."""
-    return Work("placement", activations=2.0 * batch * heads * dims.R * BYTES["bf16"])
-
-
 def gather(
     batch: int, heads: int, ranks: int, dims: Dims, query_dtype: Dtype, kind: str = "gather"
 ) -> Work:
@@ -130,7 +125,7 @@ def query_of(
     deployment: Deployment,
     batch: int,
     replicated: bool,
-    in_place: bool = False,
+    in_parts: bool = False,
     gather_kind: str = "gather",
 ) -> list[Work]:
     """Parts from the query projection to the group's query, on one rank.
@@ -139,8 +134,8 @@ def query_of(
         deployment: The model over its ranks.
         batch: Tokens of the step.
         replicated: Project the group's heads, instead of gathering them.
-        in_place: W_UK's product is written into the query, as impl does with bfloat16; else
-            both halves are put together behind it, as vLLM does.
+        in_parts: A query that crosses no link goes to the backend in its two halves, as impl's
+            does in bfloat16; else both are put together in one tensor, as vLLM's are.
         gather_kind: ``gather`` leaves the query rank by rank, to be reordered;
             ``gather-direct`` writes it to where it belongs, over symmetric memory.
     """
@@ -149,8 +144,9 @@ def query_of(
     parts = [
         projection(batch, heads, dims, deployment.dtype),
         absorption(batch, heads, dims),
-        placement(batch, heads, dims) if in_place else assembly(batch, heads, dims, query),
     ]
+    if not (replicated and in_parts):
+        parts.append(assembly(batch, heads, dims, query))
     if not replicated:
         parts.append(gather(batch, deployment.h, deployment.dcp, dims, query, gather_kind))
         if gather_kind == "gather":

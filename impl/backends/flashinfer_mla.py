@@ -56,7 +56,7 @@ class FlashInferMLAImpl:
 
     def forward_mqa(
         self,
-        q: torch.Tensor,
+        q: torch.Tensor | tuple[torch.Tensor, torch.Tensor],
         kv_c_and_k_pe_cache: torch.Tensor,
         attn_metadata: MLACommonMetadata,
         layer: MLALayer,
@@ -64,7 +64,7 @@ class FlashInferMLAImpl:
         """Attend the local keys.
 
         Args:
-            q: ``[B, H, 512 + 64]`` float16 or bfloat16.
+            q: ``[B, H, 512 + 64]`` float16 or bfloat16, or its two parts, strided as they are.
             kv_c_and_k_pe_cache: ``[blocks, block_size, 512 + 64]`` in the dtype of ``q``.
             attn_metadata: The batch; its decode requests have B rows.
             layer: The layer that asks.
@@ -76,22 +76,23 @@ class FlashInferMLAImpl:
         Raises:
             NotImplementedError: The cache is quantised, or the extents are not 512 and 64.
         """
-        rope = q.shape[-1] - self.kv_lora_rank
-        if rope != _QK_ROPE_HEAD_DIM or kv_c_and_k_pe_cache.dtype != q.dtype:
+        if isinstance(q, torch.Tensor):
+            q = q[..., : self.kv_lora_rank], q[..., self.kv_lora_rank :]
+        ql_nope, q_pe = q
+        rope = q_pe.shape[-1]
+        if rope != _QK_ROPE_HEAD_DIM or kv_c_and_k_pe_cache.dtype != ql_nope.dtype:
             raise NotImplementedError(
                 f"qk_rope_head_dim {rope} over a cache of {kv_c_and_k_pe_cache.dtype}, but "
-                f"FlashInfer's MLA kernels have {_QK_ROPE_HEAD_DIM} and read {q.dtype}: use the "
-                "torch backend"
+                f"FlashInfer's MLA kernels have {_QK_ROPE_HEAD_DIM} and read {ql_nope.dtype}: use "
+                "the torch backend"
             )
         decode = attn_metadata.decode
         assert decode is not None
-        wrapper = _wrapper(q.device, self.backend)
-        self._plan(wrapper, decode, q, kv_c_and_k_pe_cache.shape[1])
-        # Strided halves of one query are accepted as they are.
-        query = q.split([self.kv_lora_rank, rope], dim=-1)
-        out = q.new_empty((*q.shape[:-1], self.kv_lora_rank))
-        lse = torch.empty(q.shape[:-1], dtype=torch.float32, device=q.device)
-        wrapper.run(query=query, kv_cache=kv_c_and_k_pe_cache, out=out, lse=lse, return_lse=True)
+        wrapper = _wrapper(q_pe.device, self.backend)
+        self._plan(wrapper, decode, ql_nope, kv_c_and_k_pe_cache.shape[1])
+        out = q_pe.new_empty(ql_nope.shape)
+        lse = torch.empty(ql_nope.shape[:-1], dtype=torch.float32, device=q_pe.device)
+        wrapper.run(query=q, kv_cache=kv_c_and_k_pe_cache, out=out, lse=lse, return_lse=True)
         return out, lse
 
     def _plan(

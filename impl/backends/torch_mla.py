@@ -38,7 +38,7 @@ class TorchMLAImpl:
 
     def forward_mqa(
         self,
-        q: torch.Tensor,
+        q: torch.Tensor | tuple[torch.Tensor, torch.Tensor],
         kv_c_and_k_pe_cache: torch.Tensor,
         attn_metadata: MLACommonMetadata,
         layer: MLALayer,
@@ -46,8 +46,8 @@ class TorchMLAImpl:
         """Attend the local keys.
 
         Args:
-            q: ``[B, H, kv_lora_rank + qk_rope_head_dim]``; float8 is scaled by the layer's
-                ``_q_scale``.
+            q: ``[B, H, kv_lora_rank + qk_rope_head_dim]``, or its two parts; float8 is scaled by
+                the layer's ``_q_scale``.
             kv_c_and_k_pe_cache: ``[blocks, block_size, kv_lora_rank + qk_rope_head_dim]``.
                 Tokens that no row may attend are not read into the result, NaN included;
                 float8 is scaled by the layer's ``_k_scale``.
@@ -61,6 +61,7 @@ class TorchMLAImpl:
         """
         decode = attn_metadata.decode
         assert decode is not None
+        q = torch.cat(q, dim=-1) if isinstance(q, tuple) else q
         block_size = kv_c_and_k_pe_cache.shape[1]
         blocks = -(-int(decode.seq_lens.max()) // block_size)
         keys = kv_c_and_k_pe_cache[decode.block_table[:, :blocks].long()].flatten(1, 2)

@@ -16,7 +16,6 @@ from gate.plan.work import (
     attention,
     gather,
     merging,
-    placement,
     projection,
     reordering,
 )
@@ -28,7 +27,6 @@ RATES = {
     "absorption": Rate(2.5, 3.5, 4.0),
     "assembly-bf16": Rate(2.0, activations_tbs=3.0),
     "assembly-fp8": Rate(4.0, activations_tbs=3.0),
-    "placement": Rate(1.5, activations_tbs=2.0),
     "gather": Rate(9.0, link_gbs=300.0, hop_us=0.6),
     "reordering": Rate(2.0, activations_tbs=2.5),
     "attention": Rate(8.0, 3.5, tflops=500.0),
@@ -52,7 +50,6 @@ def part_rows() -> Iterator[dict[str, Any]]:
             yield row("absorption", absorption(batch, n, R1), n, batch, "bf16")
             yield row("assembly", assembly(batch, n, R1, "bf16"), n, batch, "bf16")
             yield row("assembly", assembly(batch, n, R1, "fp8"), n, batch, "fp8")
-            yield row("placement", placement(batch, n, R1), n, batch, "bf16")
             yield row("reordering", reordering(batch, n, R1, "bf16"), n, batch, "bf16")
             for keys in (512, 4096):
                 work = attention(batch, n, keys, R1)

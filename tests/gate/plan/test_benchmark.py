@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gate.plan.__main__ import main
+from gate.__main__ import main
 from gate.plan.rows import read
 
 ROOT = Path(__file__).parents[3]
@@ -33,5 +33,5 @@ def test_rows_of_a_run_calibrate_the_planner(
     spans = {(pair.span, pair.path) for pair in measured.pairs}
     whole = {(span, path) for span in ("query", "step") for path in ("ops", "impl")}
     assert spans == (whole if ranks > 1 else {("compute", "ops"), ("compute", "impl")})
-    assert main(["--calibrate", str(rows)]) == 0
+    assert main(["plan", "--calibrate", str(rows)]) == 0
     assert f"{ranks} x CPU" in capsys.readouterr().out

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gate.plan.__main__ import MACHINES
+from gate.commands.plan import MACHINES
 from gate.plan.calibration import UNDECIDED, calibrate, check
 from gate.plan.errors import PlanError
 from gate.plan.machine import Machine, Rate

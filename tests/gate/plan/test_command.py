@@ -1,15 +1,24 @@
-"""The command: a table and an answer, or a sentence and exit code 2."""
+"""The command: a table and an answer, or a sentence and the exit code of wrong usage."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
-from gate.plan.__main__ import main
+from gate.__main__ import main as gate
+from gate.exit_codes import ExitCode
 from tests.gate.plan.synthetic import MACHINE, part_rows, write
+
+
+def main(arguments: list[str]) -> int:
+    """The exit code of ``python -m gate plan``."""
+    with pytest.raises(SystemExit) as ended:
+        sys.exit(gate(["plan", *arguments]))
+    return int(ended.value.code or 0)
 
 
 @pytest.fixture
@@ -58,7 +67,7 @@ def test_a_calibration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
 def test_what_cannot_be_planned_is_said_in_a_sentence(
     arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(arguments) == 2
+    assert main(arguments) == ExitCode.USAGE
     assert said in capsys.readouterr().err
 
 
@@ -66,15 +75,15 @@ def test_a_direct_gather_that_nobody_measured(
     machine: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked = ["DeepSeek-R1", "--tp", "8", "--dcp", "2", "--machine", machine, "--gather", "direct"]
-    assert main(asked) == 2
+    assert main(asked) == ExitCode.USAGE
     assert "give --link-latency and --link-bandwidth" in capsys.readouterr().err
     assert main([*asked, "--link-latency", "4", "--link-bandwidth", "300"]) == 0
 
 
 @pytest.mark.parametrize("number", ["0", "-1", "inf", "fast"])
 def test_a_link_must_have_a_number(number: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["DeepSeek-R1", "--tp", "8", "--dcp", "2", f"--link-latency={number}"])
+    asked = ["DeepSeek-R1", "--tp", "8", "--dcp", "2", f"--link-latency={number}"]
+    assert main(asked) == ExitCode.USAGE
     assert "must be a number above 0" in capsys.readouterr().err
 
 
@@ -82,7 +91,7 @@ def test_a_plot(machine: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     path = tmp_path / "ratio.svg"
     asked = ["DeepSeek-R1", "--tp", "8", "--dcp", "2", "--machine", machine, "--plot", str(path)]
     if importlib.util.find_spec("matplotlib") is None:
-        assert main(asked) == 2
+        assert main(asked) == ExitCode.USAGE
         assert "pip install matplotlib" in capsys.readouterr().err
         return
     assert main(asked) == 0

@@ -1,4 +1,4 @@
-"""``python -m gate plan MODEL --tp N --dcp N``: should query replication be switched on?"""
+"""Say what query replication costs and saves a deployment, and whether it pays."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ import math
 import sys
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
+from gate import plan
 from gate.arguments import positive
+from gate.exit_codes import ExitCode
 from gate.plan import models
 from gate.plan.calibration import calibrate, check
 from gate.plan.deployment import Deployment
@@ -20,37 +23,11 @@ from gate.plan.prediction import Setting, predict
 from gate.plan.rows import read
 from gate.plan.terminal import show_calibration, show_plan
 
-MACHINES = Path(__file__).parent / "machines"
+MACHINES = Path(plan.__file__).parent / "machines"
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Plan, or calibrate, as the command line says; returns the exit code.
-
-    0 for a plan, 2 for a question that cannot be answered.
-    """
-    parser = _parser()
-    options = parser.parse_args(arguments)
-    console = Console(width=None if sys.stdout.isatty() else 110, highlight=False, soft_wrap=True)
-    try:
-        if options.calibrate:
-            _calibrate(console, options)
-        elif options.model is None or options.tp is None or options.dcp is None:
-            parser.error("name a model, --tp and --dcp; or rows to --calibrate on")
-        else:
-            _plan(console, options)
-    except PlanError as error:
-        print(f"{parser.prog}: {error}", file=sys.stderr)
-        return 2
-    return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m gate plan",
-        description="What query replication costs and saves a deployment, and whether it pays.",
-        epilog="Constants of another machine: run benchmarks.decode_step there, and name the rows "
-        "that it wrote as --machine.",
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the deployment, the machine, and what to show of the two."""
     known = ", ".join(model.name for model in models.KNOWN.values())
     parser.add_argument("model", nargs="?", help=f"{known}, or a Hugging Face config.json")
     parser.add_argument("--tp", type=positive, help="tensor-parallel ranks")
@@ -102,7 +79,25 @@ def _parser() -> argparse.ArgumentParser:
         help="take a machine's constants from measured rows, and check them on those held out",
     )
     parser.add_argument("--save", type=Path, metavar="FILE", help="write what --calibrate took")
-    return parser
+
+
+def run(options: argparse.Namespace) -> ExitCode:
+    """Plan, or calibrate, as asked.
+
+    Raises:
+        pytest.UsageError: The question cannot be answered.
+    """
+    console = Console(width=None if sys.stdout.isatty() else 110, highlight=False, soft_wrap=True)
+    try:
+        if options.calibrate:
+            _calibrate(console, options)
+        elif options.model is None or options.tp is None or options.dcp is None:
+            raise PlanError("name a model, --tp and --dcp; or rows to --calibrate on")
+        else:
+            _plan(console, options)
+    except PlanError as error:
+        raise pytest.UsageError(str(error)) from error
+    return ExitCode.PASSED
 
 
 def _above_zero(text: str) -> float:
@@ -148,7 +143,3 @@ def _machine(name: str) -> Machine:
     if path.suffix == ".jsonl":
         return calibrate(read([path]))
     return Machine.load(path)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
