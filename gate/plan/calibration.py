@@ -98,6 +98,22 @@ def predict_pair(machine: Machine, pair: Pair) -> float:
 
 def _fit(parts: Sequence[Part]) -> Rate:
     """The constants, none below 0, of the least squared relative errors."""
+    times = sorted({part.us for part in parts})
+    # A floor is what many small parts take: no more than the faster half of them.
+    floors = [0.0, *times[: len(times) // 2]]
+    fits = [
+        replace(_fit_line([part for part in parts if part.us > floor]), floor_us=floor)
+        for floor in floors
+    ]
+
+    def squared(rate: Rate) -> float:
+        return sum((rate.microseconds(part.work) / part.us - 1) ** 2 for part in parts)
+
+    return min(fits, key=squared)
+
+
+def _fit_line(parts: Sequence[Part]) -> Rate:
+    """:func:`_fit` without a floor."""
     works = [part.work for part in parts]
     amounts = np.array(
         [[1.0, w.weights, w.activations, w.flops, w.link] for w in works], dtype=np.float64

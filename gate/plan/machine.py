@@ -19,9 +19,10 @@ NVLINK_HOP_US = 0.6
 class Rate:
     """What a kind of kernel is charged.
 
-    The time of a part is ``fixed_us + weights / (1e6 * weights_tbs) + ...``: the terms add up,
-    because at the sizes of a decode step a kernel is over before its pipeline has filled and
-    little of one hides behind another. A rate of 0 is never charged for.
+    The time of a part is ``fixed_us + weights / (1e6 * weights_tbs) + ...``, or ``floor_us``
+    where that is more. The terms add up, because at the sizes of a decode step a kernel is over
+    before its pipeline has filled and little of one hides behind another; and a kernel that fills
+    no wave of multiprocessors takes as long as one block does. A rate of 0 is never charged for.
 
     Attributes:
         fixed_us: Microseconds of one launch within a CUDA graph, and of its first and last
@@ -31,6 +32,7 @@ class Rate:
         tflops: Arithmetic, TFLOP/s.
         link_gbs: GB/s that a rank receives.
         hop_us: Microseconds of each rank beyond the second.
+        floor_us: Microseconds of the least that is ever done.
     """
 
     fixed_us: float
@@ -39,16 +41,18 @@ class Rate:
     tflops: float = 0.0
     link_gbs: float = 0.0
     hop_us: float = 0.0
+    floor_us: float = 0.0
 
     def microseconds(self, work: Work) -> float:
         """Time of ``work`` on one rank."""
-        return (
+        return max(
+            self.floor_us,
             self.fixed_us
             + _over(work.weights, 1e6 * self.weights_tbs)
             + _over(work.activations, 1e6 * self.activations_tbs)
             + _over(work.flops, 1e6 * self.tflops)
             + _over(work.link, 1e3 * self.link_gbs)
-            + work.hops * self.hop_us
+            + work.hops * self.hop_us,
         )
 
 

@@ -95,12 +95,23 @@ def _notes(setting: Setting) -> list[str]:
 def show_calibration(console: Console, machine: Machine, checks: Sequence[Check]) -> None:
     """Print constants, and how well they predict the pairs that they were not taken from."""
     table = Table(title=f"constants of {machine.name}")
-    for heading in ("part", "fixed us", "weights TB/s", "activations TB/s", "TFLOP/s", "link GB/s"):
+    for heading in (
+        "part",
+        "least us",
+        "fixed us",
+        "weights TB/s",
+        "activations TB/s",
+        "TFLOP/s",
+        "link GB/s",
+    ):
         table.add_column(heading, justify="left" if heading == "part" else "right")
     for kind, rate in sorted(machine.rates.items()):
         numbers = (rate.weights_tbs, rate.activations_tbs, rate.tflops, rate.link_gbs)
         table.add_row(
-            kind, f"{rate.fixed_us:.2f}", *(f"{one:.4g}" if one else "" for one in numbers)
+            kind,
+            f"{rate.floor_us:.2f}",
+            f"{rate.fixed_us:.2f}",
+            *(f"{one:.4g}" if one else "" for one in numbers),
         )
     console.print(table)
     if not checks:

@@ -16,10 +16,12 @@ ROOT = Path(__file__).parents[2]
 _SECONDS = 600
 
 SCRIPT = """
-    import sys, time
+    import signal, sys, time
     from fixtures.ranks.forked import ForkedWorld
     from tests.ranks import programs
 
+    # A shell has its background jobs, and what these start, ignore it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     world = ForkedWorld(3, timeout=1000)
     world.run(programs.all_collectives, ((0, 1), (2,)), programs.torch.int64)
     print(*world.pids, flush=True)
