@@ -13,6 +13,7 @@ from gate.results import LABELS, NO_PROPERTY, NOT_SELECTED, ClauseResult, Verdic
 
 _STYLES = {
     Verdict.PASS: "green",
+    Verdict.STAND_IN: "cyan",
     Verdict.FAIL: "bold red",
     Verdict.KNOWN: "yellow",
     Verdict.NOT_APPLICABLE: "dim",
@@ -28,10 +29,11 @@ def render(judgement: Judgement, width: int, color: bool) -> str:
     clauses = judgement.clauses()
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("clause", no_wrap=True)
-    table.add_column("tests", justify="right", no_wrap=True)
+    table.add_column("properties", justify="right", no_wrap=True)
     table.add_column("examples", justify="right", no_wrap=True)
     table.add_column("at known failures", justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
+    table.add_column("rests on", no_wrap=True)
     table.add_column("reason", overflow="fold")
     for clause in clauses:
         if not _is_folded(clause):
@@ -59,10 +61,13 @@ def _is_folded(clause: ClauseResult) -> bool:
 def _row(clause: ClauseResult) -> tuple[str | Text, ...]:
     return (
         clause.id,
-        str(len(clause.tests)),
+        f"{clause.ran} of {clause.properties}"
+        if clause.ran < clause.properties
+        else f"{clause.ran}",
         f"{clause.examples:,}",
         f"{clause.known_examples:,}" if clause.known_examples else "",
         Text(clause.label, style=_STYLES[clause.verdict]),
+        str(clause.rests_on or ""),
         Text(clause.reason),
     )
 
