@@ -76,9 +76,11 @@ def summary(judgement: Judgement) -> str:
     """One line for a log: of the clauses that are known to fail, those with a bug first."""
     found = [clause.label for clause in judgement.clauses() if not _is_folded(clause)]
     examples = sum(result.examples for result in judgement.results.values())
+    known = sum(result.known_examples for result in judgement.results.values())
+    at_known = f" and {known:,} at known failures" if known else ""
     counts = ", ".join(f"{found.count(label)} {label}" for label in LABELS if label in found)
     state = "" if judgement.finished else " (incomplete)"
     return (
         f"{judgement.subject} {judgement.version} on {judgement.device}: clauses {counts}; "
-        f"{examples:,} examples, profile {judgement.profile}{state}"
+        f"{examples:,} examples{at_known}, profile {judgement.profile}{state}"
     )
