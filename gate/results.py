@@ -179,6 +179,19 @@ class ClauseResult:
         return _best(self.id, self.tests)
 
     @property
+    def resting_examples(self) -> int:
+        """Those of its examples whose test rests on that."""
+        basis = self.rests_on
+        resting = (test for test in self.tests if basis in (None, test.rests_on.get(self.id)))
+        return sum(test.examples for test in resting)
+
+    @property
+    def counted(self) -> str:
+        """``2 of 117``: the examples that rest on what is said, if not all do, of all."""
+        resting = self.resting_examples
+        return f"{resting:,} of {self.examples:,}" if resting < self.examples else f"{resting:,}"
+
+    @property
     def ran(self) -> int:
         """How many of its properties ran."""
         return len({whole_id(test.test) for test in self.tests if test.ran})
@@ -215,6 +228,7 @@ class ClauseResult:
             "examples": self.examples,
             "known_examples": self.known_examples,
             "rests_on": self.rests_on or "",
+            "resting_examples": self.resting_examples,
             "properties": self.properties,
             "ran": self.ran,
             "reason": self.reason,

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from fixtures.subjects.subject import Basis
 from gate.judgement import Judgement
 from gate.results import LABELS, NO_PROPERTY, NOT_SELECTED, ClauseResult, Verdict
 
@@ -29,11 +30,11 @@ def render(judgement: Judgement, width: int, color: bool) -> str:
     clauses = judgement.clauses()
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("clause", no_wrap=True)
-    table.add_column("properties", justify="right", no_wrap=True)
+    table.add_column("tests", justify="right", no_wrap=True)
     table.add_column("examples", justify="right", no_wrap=True)
-    table.add_column("at known failures", justify="right", no_wrap=True)
+    table.add_column("at known failures", justify="right", min_width=8)
     table.add_column("verdict", no_wrap=True)
-    table.add_column("rests on", no_wrap=True)
+    table.add_column("rests on", no_wrap=True, min_width=len(Basis.INTERPRETED))
     table.add_column("reason", overflow="fold")
     for clause in clauses:
         if not _is_folded(clause):
@@ -64,7 +65,7 @@ def _row(clause: ClauseResult) -> tuple[str | Text, ...]:
         f"{clause.ran} of {clause.properties}"
         if clause.ran < clause.properties
         else f"{clause.ran}",
-        f"{clause.examples:,}",
+        clause.counted,
         f"{clause.known_examples:,}" if clause.known_examples else "",
         Text(clause.label, style=_STYLES[clause.verdict]),
         str(clause.rests_on or ""),

@@ -30,7 +30,7 @@ _LEGEND = (
     "A clause rests on the subject's own code where nothing else is said. Interpreted: on its "
     "kernels in Triton's interpreter. Stand-in: every property that ran has code of this "
     "repository compute what the clause says, which is no pass. Part: not all of its properties "
-    "ran."
+    "ran. Of examples, those come first that rest on what is said, where not all do."
 )
 
 

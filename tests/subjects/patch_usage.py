@@ -22,7 +22,6 @@ import pytest
 from fixtures.subjects.subject import Basis
 from fixtures.subjects.vllm import patches
 from fixtures.subjects.vllm.patching import EVERY, NOTES, Kind, Patch
-from gate.plugin import SUBJECT
 from properties.contract import clauses_of, contract, needs_of
 
 
@@ -102,6 +101,9 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     for file in folder.iterdir():
         file.unlink()
     result = yield
+    # Pytest rewrites the assertions of a plugin, unless another one has imported it before.
+    from gate.plugin import SUBJECT
+
     subject, _ = item.config.stash[SUBJECT]
     line = {
         "test": item.nodeid,

@@ -139,15 +139,18 @@ def test_the_pages_say_what_a_verdict_rests_on(tmp_path: Path) -> None:
         )
     ]
     lacking = replace(_result(Verdict.NOT_APPLICABLE, "no GPU", "MRG-1"), test="t::x", examples=0)
+    other = replace(
+        _result(Verdict.PASS, clause="MRG-1"), test="t::y", rests_on={"MRG-1": Basis.STAND_IN}
+    )
     known = replace(_known("bias", clause="DEC-7"), rests_on={"DEC-7": Basis.STAND_IN})
-    pages.write(tmp_path, [_run(tmp_path, "0.32.0", *results, lacking, known)])
+    pages.write(tmp_path, [_run(tmp_path, "0.32.0", *results, other, lacking, known)])
 
     summary = (tmp_path / "summary.md").read_text("utf-8")
     assert "| clauses | pass | stand-in | known: latent | examples |" in summary
     for row in (
         "| LIN-2 | pass 7 |",
         "| DEC-6 | stand-in 7 |",
-        "| MRG-1 | pass 7, interpreted, part |",
+        "| MRG-1 | pass 7 of 14, interpreted, part |",
         "| DEC-7 | known: latent 7, stand-in |",
     ):
         assert row in summary
