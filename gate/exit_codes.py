@@ -11,7 +11,7 @@ class ExitCode(IntEnum):
     """What an exit code says; up to 5, what pytest says by it.
 
     Attributes:
-        PASSED: Every clause passes, is known to fail, or does not apply.
+        PASSED: Every clause passes, rests on a stand-in, is known to fail, or does not apply.
         FAILED: A failure that is not listed as known, or a listed one that fails no more.
         INTERRUPTED: By the user; or modules of properties cannot be imported.
         INTERNAL_ERROR: Of pytest or a plugin.

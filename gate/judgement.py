@@ -20,9 +20,10 @@ from gate.results import (
     Verdict,
     judge,
 )
+from gate.shares import whole_id
 from properties.contract import contract
 
-SCHEMA = 3
+SCHEMA = 4
 
 
 @dataclass
@@ -85,13 +86,19 @@ class Judgement:
             if test not in self.selected
             and (silent := tuple(id_ for id_ in ids if id_ not in spoken_of))
         ]
-        clauses = judge(contract(), heard + deselected)
+        clauses = [
+            replace(clause, properties=max(clause.properties, self._properties_of(clause.id)))
+            for clause in judge(contract(), heard + deselected)
+        ]
         if self.full_suite:
             return clauses
         return [
             replace(clause, reason=NOT_SELECTED) if clause.reason == NO_PROPERTY else clause
             for clause in clauses
         ]
+
+    def _properties_of(self, clause: str) -> int:
+        return len({whole_id(test) for test, ids in self.plan.items() if clause in ids})
 
     def complaints(self) -> list[str]:
         """What is wrong with the known list, a sentence each."""

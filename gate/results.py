@@ -7,13 +7,16 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from fixtures.subjects.subject import Basis
 from gate.features import Generated
+from gate.shares import whole_id
 
 
 class Verdict(StrEnum):
-    """The contract's five verdicts."""
+    """The contract's verdicts; ``stand-in`` is one on a clause, and of no test."""
 
     PASS = "pass"
+    STAND_IN = "stand-in"
     FAIL = "fail"
     KNOWN = "known"
     NOT_APPLICABLE = "not applicable"
@@ -72,6 +75,7 @@ class KnownFailure:
 # What a clause may come to, in the order in which it is counted: of what is known, bugs first.
 LABELS = (
     Verdict.PASS.value,
+    Verdict.STAND_IN.value,
     Verdict.FAIL.value,
     *(f"{Verdict.KNOWN}: {kind}" for kind in FailureClass),
     Verdict.NOT_APPLICABLE.value,
@@ -103,6 +107,7 @@ class TestResult:
         repeat: Command that runs the failing example again.
         generated: How many passing examples had which value of a feature.
         listed: Known failures that explain its own.
+        rests_on: Whose code computes what it checks, by clause.
     """
 
     __test__ = False
@@ -118,12 +123,19 @@ class TestResult:
     repeat: str = ""
     generated: Generated = field(default_factory=dict)
     listed: tuple[KnownFailure, ...] = ()
+    rests_on: Mapping[str, Basis] = field(default_factory=dict)
+
+    @property
+    def ran(self) -> bool:
+        """True if it said something of the subject."""
+        return self.verdict not in (Verdict.NOT_APPLICABLE, Verdict.UNKNOWN)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self) | {
             "clauses": list(self.clauses),
             "verdict": self.verdict.value,
             "listed": [failure.to_json() for failure in self.listed],
+            "rests_on": {clause: basis.value for clause, basis in self.rests_on.items()},
         }
 
     @classmethod
@@ -134,6 +146,7 @@ class TestResult:
                 "clauses": tuple(data["clauses"]),
                 "verdict": Verdict(data["verdict"]),
                 "listed": tuple(map(KnownFailure.from_json, data["listed"])),
+                "rests_on": {clause: Basis(of) for clause, of in data["rests_on"].items()},
             }
         )
 
@@ -144,9 +157,11 @@ class ClauseResult:
 
     Attributes:
         id: Of the clause.
-        verdict: The gravest of its tests'; unknown where it has none.
+        verdict: The gravest of its tests'; unknown where it has none, and ``stand-in`` for a pass
+            in which every test that ran rests on one.
         examples: Of all its tests.
         tests: Results of its tests.
+        properties: How many state it, those included that were not asked for.
         reason: Of the tests that decided, wherever the verdict is not a pass; beside a
             pass, what was not applicable.
     """
@@ -156,6 +171,38 @@ class ClauseResult:
     examples: int
     tests: tuple[TestResult, ...]
     reason: str = ""
+    properties: int = 0
+
+    @property
+    def rests_on(self) -> Basis | None:
+        """The best that a test which ran rests on; None where none ran."""
+        return _best(self.id, self.tests)
+
+    @property
+    def resting_examples(self) -> int:
+        """Those of its examples whose test rests on that."""
+        basis = self.rests_on
+        resting = (test for test in self.tests if basis in (None, test.rests_on.get(self.id)))
+        return sum(test.examples for test in resting)
+
+    @property
+    def counted(self) -> str:
+        """``2 of 117``: the examples that rest on what is said, if not all do, of all."""
+        resting = self.resting_examples
+        return f"{resting:,} of {self.examples:,}" if resting < self.examples else f"{resting:,}"
+
+    @property
+    def ran(self) -> int:
+        """How many of its properties ran."""
+        return len({whole_id(test.test) for test in self.tests if test.ran})
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What the label does not say: its basis unless that is the subject's own code; a part."""
+        basis = self.rests_on
+        silent = basis in (None, Basis.OWN) or self.verdict is Verdict.STAND_IN
+        part = ("part",) if 0 < self.ran < self.properties else ()
+        return part if silent else (str(basis), *part)
 
     @property
     def known_examples(self) -> int:
@@ -180,6 +227,10 @@ class ClauseResult:
             "class": self.known_class.value if self.known_class else "",
             "examples": self.examples,
             "known_examples": self.known_examples,
+            "rests_on": self.rests_on or "",
+            "resting_examples": self.resting_examples,
+            "properties": self.properties,
+            "ran": self.ran,
             "reason": self.reason,
             "tests": [test.test for test in self.tests],
         }
@@ -205,6 +256,18 @@ def _judge_one(id_: str, tests: tuple[TestResult, ...]) -> ClauseResult:
     verdict = next(verdict for verdict in _PRECEDENCE if verdict in found)
     telling = Verdict.NOT_APPLICABLE if verdict is Verdict.PASS else verdict
     reasons = dict.fromkeys(test.reason for test in tests if test.verdict is telling)
+    if verdict is Verdict.PASS and _best(id_, tests) is Basis.STAND_IN:
+        verdict = Verdict.STAND_IN
     return ClauseResult(
-        id_, verdict, sum(test.examples for test in tests), tests, "; ".join(reasons)
+        id_,
+        verdict,
+        sum(test.examples for test in tests),
+        tests,
+        "; ".join(reasons),
+        len({whole_id(test.test) for test in tests}),
     )
+
+
+def _best(id_: str, tests: Iterable[TestResult]) -> Basis | None:
+    found = {test.rests_on.get(id_) for test in tests if test.ran}
+    return next((basis for basis in Basis if basis in found), None)

@@ -179,6 +179,7 @@ class Runner:
             repeat=repeat,
             generated=examples.features.to_json(),
             listed=listed,
+            rests_on={id_: self._subject.rests_on(id_, needs_of(item)) for id_ in clauses_of(item)},
         )
 
     def _judge_errors(

@@ -8,11 +8,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from fixtures.subjects.subject import Basis
 from gate.judgement import Judgement
 from gate.results import LABELS, NO_PROPERTY, NOT_SELECTED, ClauseResult, Verdict
 
 _STYLES = {
     Verdict.PASS: "green",
+    Verdict.STAND_IN: "cyan",
     Verdict.FAIL: "bold red",
     Verdict.KNOWN: "yellow",
     Verdict.NOT_APPLICABLE: "dim",
@@ -30,8 +32,9 @@ def render(judgement: Judgement, width: int, color: bool) -> str:
     table.add_column("clause", no_wrap=True)
     table.add_column("tests", justify="right", no_wrap=True)
     table.add_column("examples", justify="right", no_wrap=True)
-    table.add_column("at known failures", justify="right", no_wrap=True)
+    table.add_column("at known failures", justify="right", min_width=8)
     table.add_column("verdict", no_wrap=True)
+    table.add_column("rests on", no_wrap=True, min_width=len(Basis.INTERPRETED))
     table.add_column("reason", overflow="fold")
     for clause in clauses:
         if not _is_folded(clause):
@@ -59,10 +62,13 @@ def _is_folded(clause: ClauseResult) -> bool:
 def _row(clause: ClauseResult) -> tuple[str | Text, ...]:
     return (
         clause.id,
-        str(len(clause.tests)),
-        f"{clause.examples:,}",
+        f"{clause.ran} of {clause.properties}"
+        if clause.ran < clause.properties
+        else f"{clause.ran}",
+        clause.counted,
         f"{clause.known_examples:,}" if clause.known_examples else "",
         Text(clause.label, style=_STYLES[clause.verdict]),
+        str(clause.rests_on or ""),
         Text(clause.reason),
     )
 
@@ -71,9 +77,11 @@ def summary(judgement: Judgement) -> str:
     """One line for a log: of the clauses that are known to fail, those with a bug first."""
     found = [clause.label for clause in judgement.clauses() if not _is_folded(clause)]
     examples = sum(result.examples for result in judgement.results.values())
+    known = sum(result.known_examples for result in judgement.results.values())
+    at_known = f" and {known:,} at known failures" if known else ""
     counts = ", ".join(f"{found.count(label)} {label}" for label in LABELS if label in found)
     state = "" if judgement.finished else " (incomplete)"
     return (
         f"{judgement.subject} {judgement.version} on {judgement.device}: clauses {counts}; "
-        f"{examples:,} examples, profile {judgement.profile}{state}"
+        f"{examples:,} examples{at_known}, profile {judgement.profile}{state}"
     )

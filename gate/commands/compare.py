@@ -11,6 +11,7 @@ from gate.exit_codes import ExitCode
 from gate.judge.runs import Plan
 from gate.report import verdict_file
 from gate.report.compare import changes
+from gate.results import Verdict
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,6 +52,8 @@ def _compare(plan: Plan) -> ExitCode:
         f"of {len(clauses)} clauses",
         flush=True,
     )
+    if ids := [clause.id for clause in patch.clauses if clause.verdict is Verdict.STAND_IN]:
+        print(f"{Verdict.STAND_IN}, no word on {patch.title}: {', '.join(ids)}", flush=True)
     if not base.finished:
         print(f"{base.title} has no finished verdict to compare with", flush=True)
         return ExitCode.NOT_JUDGED

@@ -26,7 +26,7 @@ def alike(runs: Sequence[Run]) -> list[list[Run]]:
 
 
 def _results(run: Run) -> object:
-    return run.subject, run.error, [(one.label, one.examples) for one in run.clauses]
+    return run.subject, run.error, [(one.label, one.remarks, one.counted) for one in run.clauses]
 
 
 def _range(block: Sequence[Run]) -> str:

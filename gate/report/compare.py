@@ -14,7 +14,7 @@ _BAD = (Verdict.FAIL, Verdict.UNKNOWN)
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A property whose verdict, or the reason for it, is not what it was."""
+    """A property whose verdict, the reason for it or what it rests on is not what it was."""
 
     base: TestResult
     patch: TestResult
@@ -33,10 +33,19 @@ class Change:
         lines = (
             f"{', '.join(self.patch.clauses)}: {self.base.verdict} -> {self.patch.verdict}, "
             f"{self.patch.test}",
+            self._basis(),
             self.patch.reason,
             self.patch.repeat and f"to repeat it: {self.patch.repeat}",
         )
         return "\n    ".join(filter(None, lines))
+
+    def _basis(self) -> str:
+        moved = [
+            f"{id_} rests on {had} -> {has}"
+            for id_, has in self.patch.rests_on.items()
+            if (had := self.base.rests_on.get(id_, has)) is not has
+        ]
+        return ", ".join(moved)
 
 
 def changes(base: Run, patch: Run) -> Sequence[Change]:
@@ -62,8 +71,10 @@ def changes(base: Run, patch: Run) -> Sequence[Change]:
 
 
 def _differ(base: TestResult, patch: TestResult) -> bool:
-    return base.verdict is not patch.verdict or (
-        patch.verdict in _BAD and base.reason != patch.reason
+    return (
+        base.verdict is not patch.verdict
+        or (patch.verdict in _BAD and base.reason != patch.reason)
+        or (base.ran and patch.ran and base.rests_on != patch.rests_on)
     )
 
 

@@ -19,11 +19,19 @@ from gate.results import LABELS, Verdict
 
 _SYMBOLS = {
     Verdict.PASS: "✓",
+    Verdict.STAND_IN: "○",
     Verdict.FAIL: "✗",
     Verdict.KNOWN: "!",
     Verdict.NOT_APPLICABLE: "·",
     Verdict.UNKNOWN: "?",
 }
+
+_LEGEND = (
+    "A clause rests on the subject's own code where nothing else is said. Interpreted: on its "
+    "kernels in Triton's interpreter. Stand-in: every property that ran has code of this "
+    "repository compute what the clause says, which is no pass. Part: not all of its properties "
+    "ran. Of examples, those come first that rest on what is said, where not all do."
+)
 
 
 def write(folder: Path, runs: Sequence[Run], waiting: Sequence[str] = ()) -> None:
@@ -61,6 +69,7 @@ def write(folder: Path, runs: Sequence[Run], waiting: Sequence[str] = ()) -> Non
         "not_applicable": reasons.not_applicable(runs),
         "steps": steps(runs, known),
         "waiting": waiting,
+        "legend": _LEGEND,
         "incomplete": [run.title for run in runs if not (run.finished or run.error)],
         "settings": _settings(runs),
         "grid": _grid(generated.pop("tp x dcp", {})),

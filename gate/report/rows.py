@@ -78,7 +78,8 @@ def _outcomes(results: Sequence[tuple[Run, TestResult]]) -> list[Outcome]:
     """The outcomes of one property, whose ``results`` by run are in order."""
     groups: dict[tuple[object, ...], list[tuple[Run, TestResult]]] = {}
     for run, result in results:
-        key = (result.verdict, result.reason, result.examples, result.counterexample)
+        basis = tuple(result.rests_on.items())
+        key = (result.verdict, result.reason, result.examples, result.counterexample, basis)
         groups.setdefault(key, []).append((run, result))
     return sorted(
         (Outcome([run for run, _ in group], group[-1][1]) for group in groups.values()),

@@ -117,6 +117,7 @@ def _run(data: Mapping[str, Any], path: Path) -> Run:
             examples=one["examples"],
             tests=tuple(tests[test] for test in one["tests"] if test in tests),
             reason=one["reason"],
+            properties=one["properties"],
         )
         for one in data["clauses"]
     }

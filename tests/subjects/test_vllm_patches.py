@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from packaging.version import Version
 
+from fixtures.subjects.subject import Basis
 from fixtures.subjects.vllm import page, patches
 from fixtures.subjects.vllm.patching import EVERY, Kind, Patch
 from properties.contract import contract
@@ -143,6 +144,40 @@ def test_on_a_gpu_nothing_stands_for_what_a_gpu_has() -> None:
     assert computing == {patches.SHARED_REDUCE_SCATTER, patches.SHARED_GATHER}
 
 
+def test_a_clause_rests_on_what_computes_or_a_reason_says_why_not() -> None:
+    version = Version("0.32.0")
+    computing = [row for row in patches.TABLE if row.kind is Kind.STAND_IN and row.serves("cpu")]
+    leaning = {clause for row in computing if row.applies(version) for clause in row.clauses}
+    assert patches.DECIDED_BY_VLLM.keys() <= leaning
+    assert patches.stood_in(version, "cpu") == leaning - patches.DECIDED_BY_VLLM.keys()
+    assert not patches.stood_in(version, "cuda")
+
+
+@pytest.mark.parametrize(
+    ("basis", "kinds", "right"),
+    [
+        (Basis.STAND_IN, [Kind.STAND_IN], True),
+        (Basis.STAND_IN, [Kind.CONFIGURATION], False),
+        (Basis.INTERPRETED, [Kind.INTERPRETED], True),
+        (Basis.INTERPRETED, [Kind.INTERPRETED, Kind.STAND_IN], False),
+        (Basis.INTERPRETED, [Kind.CONFIGURATION], False),
+        (Basis.OWN, [Kind.CONFIGURATION], True),
+        (Basis.OWN, [Kind.STAND_IN], False),
+        (Basis.OWN, [], True),
+        (Basis.STAND_IN, [], True),
+    ],
+)
+def test_what_a_property_is_said_to_rest_on_is_measured(
+    basis: Basis, kinds: list[Kind], right: bool
+) -> None:
+    rows = tuple(
+        next(row.name for row in patches.TABLE if row.kind is kind and "DEC-6" in row.clauses)
+        for kind in kinds
+    )
+    used = patch_usage.Used("test_x", ("DEC-6",), rows, {"DEC-6": basis})
+    assert bool(patch_usage.misdeclared([used])) is not right
+
+
 def test_the_table_is_read_without_vllm() -> None:
     code = (
         "import sys, fixtures.subjects.vllm.patches\n"
@@ -162,9 +197,9 @@ def test_the_document_shows_the_table(device: str) -> None:
 
 @installed
 def test_clauses_are_those_that_run_a_row(tmp_path: Path) -> None:
-    # Every property of two clauses that are quickly judged.
+    # Every property of two clauses that are quickly judged, and one on a kernel, interpreted.
     clauses, properties = ("MRG-6", "KVS-2"), ("properties/test_kvs.py", "properties/test_mrg.py")
-    chosen = "metadata_counts or order_of_the_ranks or agrees_on_the_merged"
+    chosen = "metadata_counts or order_of_the_ranks or agrees_on_the_merged or slots_and_tokens"
     file = tmp_path / "used.jsonl"
     options = "--subject vllm --hypothesis-profile ci -p no:cacheprovider"
     measure = f"-p tests.subjects.patch_usage --patch-usage {file}"
@@ -182,7 +217,8 @@ def test_clauses_are_those_that_run_a_row(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout
     used = patch_usage.read(file)
-    assert {clause for one in used for clause in one.clauses} == set(clauses)
+    assert {basis for one in used for basis in one.rests_on.values()} == set(Basis)
+    assert not patch_usage.misdeclared(used)
     for clause in clauses:
         listed = {row for row in patches.leaning(clause) if not row.until and row.serves("cpu")}
         of_all = {row for row in patches.TABLE if row.clauses == EVERY}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
+from fixtures.subjects.subject import Basis
 from gate import run_settings
 from gate.__main__ import main
 from gate.commands import matrix
@@ -16,12 +17,19 @@ from gate.judge.releases import REFERENCE
 from gate.judge.runs import Plan
 from gate.judge.targets import Target
 from gate.judgement import Judgement
+from gate.results import TestResult, Verdict
 
 Say = Callable[[str], None]
 Judge = Callable[[Plan, Target, Say], ExitCode]
 
 
-def _write(plan: Plan, target: Target, code: ExitCode, finished: bool = True) -> None:
+def _write(
+    plan: Plan,
+    target: Target,
+    code: ExitCode,
+    finished: bool = True,
+    results: Sequence[TestResult] = (),
+) -> None:
     Judgement(
         target.subject,
         target.version,
@@ -31,6 +39,7 @@ def _write(plan: Plan, target: Target, code: ExitCode, finished: bool = True) ->
         {"source": run_settings.source()},
         finished=finished,
         exit_code=code,
+        results={result.test: result for result in results},
     ).write(plan.verdict_of(target))
 
 
@@ -170,6 +179,21 @@ def test_a_comparison_fails_on_nothing_but_changes(
     """The base fails, and the patch is judged just like it."""
     arguments = ["vllm==0.28.0", f"vllm=={patch}", "--out", str(tmp_path)]
     assert main([*command, *arguments]) == code
+
+
+def test_a_comparison_names_the_clauses_that_rest_on_stand_ins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = TestResult("t::x", ("DEC-6",), Verdict.PASS, 7, rests_on={"DEC-6": Basis.STAND_IN})
+
+    def judge(plan: Plan, target: Target, say: Say) -> ExitCode:
+        _write(plan, target, ExitCode.PASSED, results=(result,))
+        return ExitCode.PASSED
+
+    monkeypatch.setattr(runs, "_judge", judge)
+    arguments = ["compare", "vllm==0.31.0", "vllm==0.32.0", "--out", str(tmp_path)]
+    assert main(arguments) == ExitCode.PASSED
+    assert "stand-in, no word on vllm 0.32.0: DEC-6\n" in capsys.readouterr().out
 
 
 def test_the_command_line_alone_tells_its_commands(capsys: pytest.CaptureFixture[str]) -> None:

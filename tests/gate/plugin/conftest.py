@@ -27,6 +27,7 @@ def load(worlds, device="cpu"):
     return Subject(
         name="nothing", version="1.0+cpu", adapter=("nothing", "Nothing"), worlds=worlds,
         lacks={Capability.MERGE: "nothing 1.0 merges nothing"},
+        stand_ins={"DEC-5", "DEC-6", "DEC-7"}, interpreted={Capability.OWN_MERGE_KERNELS},
     )
 """
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from fixtures.subjects.subject import Basis
 from gate.judgement import Judgement
 from gate.paste import ROOT, seen_from
 from gate.report import columns, compare, pages, verdict_file
@@ -128,6 +129,52 @@ def test_the_summary_says_of_a_clause_that_does_not_apply_why(tmp_path: Path) ->
     assert "no GPU" in (tmp_path / "index.html").read_text("utf-8")
 
 
+def test_the_pages_say_what_a_verdict_rests_on(tmp_path: Path) -> None:
+    results = [
+        replace(_result(Verdict.PASS, clause=clause), rests_on={clause: basis})
+        for clause, basis in (
+            ("LIN-2", Basis.OWN),
+            ("DEC-6", Basis.STAND_IN),
+            ("MRG-1", Basis.INTERPRETED),
+        )
+    ]
+    lacking = replace(_result(Verdict.NOT_APPLICABLE, "no GPU", "MRG-1"), test="t::x", examples=0)
+    other = replace(
+        _result(Verdict.PASS, clause="MRG-1"), test="t::y", rests_on={"MRG-1": Basis.STAND_IN}
+    )
+    known = replace(_known("bias", clause="DEC-7"), rests_on={"DEC-7": Basis.STAND_IN})
+    pages.write(tmp_path, [_run(tmp_path, "0.32.0", *results, other, lacking, known)])
+
+    summary = (tmp_path / "summary.md").read_text("utf-8")
+    assert "| clauses | pass | stand-in | known: latent | examples |" in summary
+    for row in (
+        "| LIN-2 | pass 7 |",
+        "| DEC-6 | stand-in 7 |",
+        "| MRG-1 | pass 7 of 14, interpreted, part |",
+        "| DEC-7 | known: latent 7, stand-in |",
+    ):
+        assert row in summary
+    html = (tmp_path / "index.html").read_text("utf-8")
+    assert '<span class="word"> pass, interpreted, part</span>' in html
+    assert '<button class="stand-in" popovertarget="DEC-6">○' in html
+    assert "on own code:" in html
+    for page in (html, summary):
+        assert "Stand-in: every property that ran" in page
+
+
+def test_releases_that_rest_on_different_code_are_not_alike(tmp_path: Path) -> None:
+    own, interpreted = (
+        replace(_result(Verdict.PASS), rests_on={"LIN-2": basis})
+        for basis in (Basis.OWN, Basis.INTERPRETED)
+    )
+    runs = [
+        _run(tmp_path, "0.30.0", own),
+        _run(tmp_path, "0.31.0", own),
+        _run(tmp_path, "0.32.0", interpreted),
+    ]
+    assert [len(block) for block in columns.alike(runs)] == [2, 1]
+
+
 @pytest.mark.parametrize(
     ("meant", "words"),
     [
@@ -180,6 +227,18 @@ def test_a_comparison_tells_what_changed(
     found = compare.changes(_run(tmp_path, "1.0", base), _run(tmp_path, "1.1", patch))
     assert [str(change).partition(",")[0] for change in found] == changed
     assert any(change.is_new_failure for change in found) == any("-> fail" in c for c in changed)
+
+
+def test_a_comparison_tells_what_a_pass_rests_on_no_more(tmp_path: Path) -> None:
+    own, stand_in = (
+        replace(_result(Verdict.PASS), rests_on={"LIN-2": basis})
+        for basis in (Basis.OWN, Basis.STAND_IN)
+    )
+    base, patch = _run(tmp_path, "1.0", own), _run(tmp_path, "1.1", stand_in)
+    (change,) = compare.changes(base, patch)
+    assert str(change).splitlines()[1] == "    LIN-2 rests on own code -> stand-in"
+    assert not change.is_new_failure
+    assert not compare.changes(base, base)
 
 
 def test_the_failures_closest_to_what_is_wrong_come_first_each_with_its_repeat_line(
