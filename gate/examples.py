@@ -32,6 +32,7 @@ from hypothesis.strategies import DataObject, SearchStrategy, data
 from gate.features import FeatureCounts
 from gate.known import Entry, explanation
 from gate.shares import PARAMETER, share_of
+from gate.shrinking import budget
 
 _ATTRIBUTE = "failing_example_in_words"
 _ENTRY = "explained_by_the_known_list"
@@ -51,6 +52,7 @@ class Examples:
         features: What the passing ones held.
         known: The first failure of each known entry that explained one.
         decorators: By which Hypothesis repeats its smallest failing examples.
+        stopped_early: True if smaller ones than these were not looked for to the end.
     """
 
     started: int = 0
@@ -59,6 +61,7 @@ class Examples:
     features: FeatureCounts = field(default_factory=FeatureCounts)
     known: dict[Entry, Exception] = field(default_factory=dict)
     decorators: list[str] = field(default_factory=list)
+    stopped_early: bool = False
 
 
 @contextmanager
@@ -124,9 +127,13 @@ def tolerate_known_failures(item: pytest.Function, entries: Sequence[Entry]) -> 
         return result
 
     try:
-        with mock.patch.object(handle, "inner_test", one_example):
+        with (
+            budget(lambda: examples.started) as shrinking,
+            mock.patch.object(handle, "inner_test", one_example),
+        ):
             yield examples
     finally:
+        examples.stopped_early = shrinking.stopped
         hearing.end()
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gate import known
+from gate.leads import Lead, leads
 from gate.results import (
     NO_PROPERTY,
     NOT_RUN,
@@ -116,6 +117,10 @@ class Judgement:
             ]
         return found
 
+    def leads(self) -> list[Lead]:
+        """Where to look first, among the properties that fail."""
+        return leads(list(self.results.values()))
+
     def to_json(self) -> dict[str, Any]:
         return {
             "schema": SCHEMA,
@@ -130,6 +135,7 @@ class Judgement:
             "full_suite": self.full_suite,
             "settings": dict(self.settings),
             "complaints": self.complaints(),
+            "look_first": [lead.to_json() for lead in self.leads()],
             "clauses": [clause.to_json() for clause in self.clauses()],
             "tests": [self.results[test].to_json() for test in sorted(self.results)],
         }

@@ -86,6 +86,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Load the subject and its known list; whatever is wrong with them ends the run here."""
     config.addinivalue_line("markers", "clause(*ids, needs, effort): clauses that the test checks")
     profile = config.getoption("--hypothesis-profile") or profiles.DEFAULT
+    # Before Hypothesis reads it, and before workers are started with the same options.
+    config.option.hypothesis_seed = profiles.seed_of(profile, config.option.hypothesis_seed)
     verdicts = config.getoption("verdicts")
     name = config.getoption("subject")
     device, layout = config.getoption("device"), config.getoption("layout")

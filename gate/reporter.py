@@ -121,6 +121,8 @@ class Reporter:
         for result in judgement.results.values():
             if result.reason == PASSES_NOW:
                 terminalreporter.write_line(f"{result.test}: {PASSES_NOW}", green=True)
+        for lead in judgement.leads():
+            terminalreporter.write_line(str(lead), red=True)
         for complaint in judgement.complaints():
             terminalreporter.write_line(complaint, red=True)
         terminalreporter.write_line(table.summary(judgement))

@@ -105,6 +105,8 @@ class TestResult:
         counterexample: The smallest failing example in words; of a listed failure, which is not
             shrunk, the first example and the first line of what was raised.
         repeat: Command that runs the failing example again.
+        stopped_early: True if a smaller counterexample was not looked for to the end.
+        place: Where the subject raised the failure, see :func:`gate.causes.place_of`.
         generated: How many passing examples had which value of a feature.
         listed: Known failures that explain its own.
         rests_on: Whose code computes what it checks, by clause.
@@ -121,6 +123,8 @@ class TestResult:
     reason: str = ""
     counterexample: str = ""
     repeat: str = ""
+    stopped_early: bool = False
+    place: str = ""
     generated: Generated = field(default_factory=dict)
     listed: tuple[KnownFailure, ...] = ()
     rests_on: Mapping[str, Basis] = field(default_factory=dict)

@@ -11,6 +11,7 @@ from hypothesis.errors import DidNotReproduce, Unsatisfiable
 from fixtures.strategies.layouts import covering
 from fixtures.subjects.subject import Subject
 from gate import known
+from gate.causes import place_of
 from gate.examples import (
     Examples,
     explained_by,
@@ -21,6 +22,7 @@ from gate.examples import (
 from gate.reproduction import option_of, pin
 from gate.results import KnownFailure, TestResult, Verdict
 from gate.shares import share_of, whole_id
+from gate.shrinking import STOPPED_EARLY
 from properties.contract import MARK, clauses_of, needs_of
 
 RESULT = "gate"
@@ -125,6 +127,8 @@ class Runner:
         elif report.failed:
             if result.counterexample:
                 report.sections.append(("the example in words", result.counterexample))
+            if result.stopped_early:
+                report.sections.append(("how small it is", STOPPED_EARLY))
             report.sections.append(("to repeat", result.repeat))
         return report
 
@@ -164,9 +168,11 @@ class Runner:
             words = in_words if verdict is not Verdict.KNOWN else _in_words_and_message
             raised = _raised_by_examples(call.excinfo.value)
             counterexample = "\n\n".join(filter(None, map(words, raised)))
-        repeat = ""
+        repeat = place = ""
         if call.excinfo and not report.skipped:
             repeat = self._repeat(item, examples.decorators)
+            places = (place_of(error, self._subject.name) for error in _leaves(call.excinfo.value))
+            place = next(filter(None, places), "")
         return TestResult(
             test=item.nodeid,
             clauses=clauses_of(item),
@@ -177,6 +183,8 @@ class Runner:
             reason=reason,
             counterexample=counterexample,
             repeat=repeat,
+            stopped_early=examples.stopped_early,
+            place=place,
             generated=examples.features.to_json(),
             listed=listed,
             rests_on={id_: self._subject.rests_on(id_, needs_of(item)) for id_ in clauses_of(item)},

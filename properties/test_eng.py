@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import Phase, event, given, settings
+from hypothesis import event, given
 
 from fixtures.cases.engine import EngineCase
 from fixtures.model.deepseek import LAYERS
@@ -14,9 +14,6 @@ from fixtures.strategies.engine import engine_cases
 from fixtures.subjects.subject import Capability, Subject
 from properties import pinned
 from properties.contract import clause
-
-# An engine takes seconds: to try what else would fail, once an example is small, takes minutes.
-COSTLY = settings(phases=set(Phase) - {Phase.explain})
 
 
 @clause("ENG-1", needs=(Capability.ENGINE,))
@@ -43,7 +40,6 @@ def test_every_whole_block_of_a_prefix_is_used_again(subject: Subject, runner: R
 
 @clause("ENG-1", needs=(Capability.ENGINE,), effort=0.1)
 @given(case=engine_cases())
-@COSTLY
 def test_an_engine_gives_the_same_greedy_tokens_off_and_on(
     subject: Subject, case: EngineCase
 ) -> None:

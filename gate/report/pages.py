@@ -9,6 +9,7 @@ from pathlib import Path
 
 import jinja2
 
+from gate.leads import leads
 from gate.paste import ROOT
 from gate.report import reasons
 from gate.report.columns import alike, span
@@ -16,6 +17,7 @@ from gate.report.rows import failures, rows
 from gate.report.steps import steps
 from gate.report.verdict_file import Run, coverage
 from gate.results import LABELS, Verdict
+from gate.shrinking import STOPPED_EARLY
 
 _SYMBOLS = {
     Verdict.PASS: "✓",
@@ -68,6 +70,8 @@ def write(folder: Path, runs: Sequence[Run], waiting: Sequence[str] = ()) -> Non
         "number": {(reason.text, reason.link): at for at, reason in enumerate(known, 1)},
         "not_applicable": reasons.not_applicable(runs),
         "steps": steps(runs, known),
+        "stopped_early": STOPPED_EARLY,
+        "look_first": {run.target: leads(run.tests) for run in runs},
         "waiting": waiting,
         "legend": _LEGEND,
         "incomplete": [run.title for run in runs if not (run.finished or run.error)],
