@@ -1,4 +1,4 @@
-"""Runs the examples of one test: counts them, cuts its share, and tolerates known failures.
+"""Runs the examples of one test: counts them, and tolerates known failures.
 
 One wrapper around the body of the test sees an example begin and end. Hypothesis' observations
 are the better source for what is known once an example is the smallest: its notes, and what
@@ -31,14 +31,15 @@ from hypothesis.strategies import DataObject, SearchStrategy, data
 
 from gate.features import FeatureCounts
 from gate.known import Entry, explanation
-from gate.shares import PARAMETER, share_of
 from gate.shrinking import budget
 
 _ATTRIBUTE = "failing_example_in_words"
 _ENTRY = "explained_by_the_known_list"
 # Arguments of a property that are no part of an example.
-_NOT_OF_AN_EXAMPLE = ("subject", "request", PARAMETER)
-_REJECTED = (UnsatisfiedAssumption, StopTest, pytest.skip.Exception)
+_NOT_OF_AN_EXAMPLE = ("subject", "request")
+_REJECTED = (UnsatisfiedAssumption, StopTest)
+# What Hypothesis takes for a failure of an example.
+_FAILED = (Exception, SystemExit, pytest.fail.Exception)
 
 
 @dataclass
@@ -59,7 +60,7 @@ class Examples:
     finished: int = 0
     at_known_failures: int = 0
     features: FeatureCounts = field(default_factory=FeatureCounts)
-    known: dict[Entry, Exception] = field(default_factory=dict)
+    known: dict[Entry, BaseException] = field(default_factory=dict)
     decorators: list[str] = field(default_factory=list)
     stopped_early: bool = False
 
@@ -83,7 +84,6 @@ def tolerate_known_failures(item: pytest.Function, entries: Sequence[Entry]) -> 
         return
     handle = item.function.hypothesis
     inner = handle.inner_test
-    share = share_of(item)
     hearing = _Hearing(examples)
 
     @functools.wraps(inner)
@@ -95,8 +95,6 @@ def tolerate_known_failures(item: pytest.Function, entries: Sequence[Entry]) -> 
             for name, value in kwargs.items()
             if name not in item.fixturenames and not isinstance(value, DataObject)
         }
-        if not share.has(*drawn.items()):
-            return None
         arguments = {
             name: value
             for name, value in kwargs.items()
@@ -111,7 +109,12 @@ def tolerate_known_failures(item: pytest.Function, entries: Sequence[Entry]) -> 
             result = inner(*args, **kwargs)
         except _REJECTED:
             raise
-        except Exception as error:
+        except pytest.skip.Exception as skipped:
+            # Hypothesis would end here, and what was found before be forgotten.
+            if examples.finished or examples.at_known_failures:
+                raise RuntimeError(f"an example skips after others ran: {skipped}") from skipped
+            raise
+        except _FAILED as error:
             vars(error)[_ATTRIBUTE] = describe(drawn)
             if entry := explanation(entries, error, arguments):
                 vars(error)[_ENTRY] = entry
@@ -119,7 +122,6 @@ def tolerate_known_failures(item: pytest.Function, entries: Sequence[Entry]) -> 
                 examples.known.setdefault(entry, error)
                 return None
             examples.finished += 1
-            share.failed()
             hearing.error = error
             raise
         examples.finished += 1
@@ -147,7 +149,7 @@ class _Hearing:
     """
 
     examples: Examples
-    error: Exception | None = None
+    error: BaseException | None = None
 
     def begin(self) -> None:
         self.end()
@@ -181,6 +183,11 @@ def in_words(error: BaseException) -> str:
     """
     words: str = getattr(error, _ATTRIBUTE, "")
     return words
+
+
+def is_of_an_example(error: BaseException) -> bool:
+    """Whether an example raised ``error``, and not, say, the strategy that was to draw it."""
+    return hasattr(error, _ATTRIBUTE)
 
 
 def explained_by(error: BaseException) -> Entry | None:

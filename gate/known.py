@@ -13,7 +13,6 @@ from packaging.version import Version
 from fixtures.ranks.errors import CannotStart, RankDied, TimedOut
 from gate.predicate import Predicate, PredicateError
 from gate.results import FailureClass, KnownFailure, TestResult, Verdict
-from gate.shares import whole_id
 
 # Not a verdict on the subject: nothing was generated, or there were no ranks to run it.
 UNDECIDED = (
@@ -79,7 +78,7 @@ class Entry:
 
     def covers(self, test: str, clauses: Sequence[str]) -> bool:
         """Whether this entry speaks of ``test``, which checks ``clauses``."""
-        return self.clause in clauses if self.clause else self.test == whole_id(test)
+        return self.clause in clauses if self.clause else self.test == test
 
     def explains(self, failure: str, arguments: Mapping[str, Any] | None) -> bool:
         """Whether ``failure``, an ``"ExceptionType: message"``, of this example is the one meant.
@@ -156,7 +155,12 @@ def stale(
     by_test = {result.test: result for result in results}
     found = []
     for entry in entries:
-        covered = [test for test, clauses in plan.items() if entry.covers(test, clauses)]
+        covered = [
+            test
+            for test, clauses in plan.items()
+            if entry.covers(test, clauses)
+            and not (test in by_test and by_test[test].verdict is Verdict.NOT_APPLICABLE)
+        ]
         # A failure that is not listed may have come first, and the world may have died.
         if covered and all(
             test in by_test

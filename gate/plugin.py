@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 from packaging.version import Version
 
@@ -17,13 +18,11 @@ from fixtures.ranks.pool import Worlds
 from fixtures.subjects import registry
 from fixtures.subjects.subject import Subject, SubjectError
 from gate import known_list, profiles, run_settings
-from gate.arguments import positive
 from gate.judgement import Judgement
 from gate.layouts import covered
 from gate.paste import run_with
 from gate.reporter import Reporter, WorkerReporter
 from gate.runner import Runner
-from gate.shares import share_out
 from properties.contract import MARK, effort_of
 
 pytest_plugins = ("gate.scripts.plugin",)
@@ -68,13 +67,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="FILE",
         default=Path(__file__).parents[1] / "properties" / "known.toml",
         help="known failures of every subject and version (default: properties/known.toml)",
-    )
-    group.addoption(
-        "--shares",
-        type=positive,
-        default=1,
-        metavar="N",
-        help="share the examples of each property out over N tests, for many workers (default: 1)",
     )
     group.addoption(
         "--reproduce", metavar="VERSION:BLOB", help="run one example of one property again"
@@ -136,7 +128,8 @@ def pytest_configure(config: pytest.Config) -> None:
         ),
         entries=entries,
         full_suite=_is_full_suite(config),
-        partial=bool(selection.reason or config.getoption("reproduce")),
+        partial=bool(selection.reason or config.getoption("reproduce"))
+        or not hypothesis.settings().derandomize,
     )
     config.pluginmanager.register(Reporter(judgement, runner, verdicts), "gate-reporter")
 
@@ -147,12 +140,6 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     if (effort := effort_of(item)) != 1:
         assert isinstance(item, pytest.Function)
         profiles.scale(item.function, effort)
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Share the examples of properties out."""
-    if metafunc.definition.get_closest_marker(MARK):
-        share_out(metafunc, metafunc.config.getoption("shares"))
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -115,7 +115,7 @@ class Reporter:
         judgement = self._judgement
         if not judgement.plan and not judgement.results:
             return
-        writer = terminalreporter._tw
+        writer = terminalreporter.config.get_terminal_writer()
         terminalreporter.section(f"verdict on {judgement.subject} {judgement.version}")
         terminalreporter.write_line(table.render(judgement, writer.fullwidth, writer.hasmarkup))
         for result in judgement.results.values():

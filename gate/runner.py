@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Generator, Sequence
 
 import pytest
+from hypothesis import is_hypothesis_test
 from hypothesis.errors import DidNotReproduce, Unsatisfiable
 
 from fixtures.strategies.layouts import covering
@@ -16,12 +17,12 @@ from gate.examples import (
     Examples,
     explained_by,
     in_words,
+    is_of_an_example,
     names_of,
     tolerate_known_failures,
 )
 from gate.reproduction import option_of, pin
 from gate.results import KnownFailure, TestResult, Verdict
-from gate.shares import share_of, whole_id
 from gate.shrinking import STOPPED_EARLY
 from properties.contract import MARK, clauses_of, needs_of
 
@@ -142,9 +143,7 @@ class Runner:
         # Hypothesis skips a test that its settings leave no example: that says nothing.
         ran = examples.finished or examples.at_known_failures
         silent = not examples.started if skipped else not (call.excinfo or ran)
-        if call.when == "call" and silent and share_of(item).count > 1:
-            verdict, reason = Verdict.NOT_APPLICABLE, "this share has no example"
-        elif call.when == "call" and silent:
+        if call.when == "call" and silent:
             verdict, reason = Verdict.UNKNOWN, "executed no example"
         elif call.excinfo is None:
             reason = PASSES_NOW if item.config.getoption("reproduce") else ""
@@ -154,24 +153,28 @@ class Runner:
             verdict = Verdict.UNKNOWN
             reason = f"{call.when} failed: {_headline(call.excinfo.value)}"
         else:
-            errors = _leaves(call.excinfo.value)
+            errors = _raised_by_examples(call.excinfo.value)
             verdict, reason, listed = self._judge_errors(item, errors)
             if self._subject.selection.reason and all(
                 isinstance(error, Unsatisfiable) for error in errors
             ):
                 verdict = Verdict.NOT_APPLICABLE
                 reason = f"{self._subject.selection.reason}: this property has no such case"
-            if not examples.started and verdict is Verdict.FAIL:
-                # Raised while the example was drawn: no word on the subject.
+            if (
+                verdict is Verdict.FAIL
+                and _has_examples(item)
+                and not any(map(is_of_an_example, errors))
+            ):
+                # Raised while an example was drawn: no word on the subject.
                 verdict = Verdict.UNKNOWN
             # Of a listed failure nothing else is shown.
             words = in_words if verdict is not Verdict.KNOWN else _in_words_and_message
-            raised = _raised_by_examples(call.excinfo.value)
-            counterexample = "\n\n".join(filter(None, map(words, raised)))
+            counterexample = "\n\n".join(filter(None, map(words, errors)))
         repeat = place = ""
         if call.excinfo and not report.skipped:
             repeat = self._repeat(item, examples.decorators)
-            places = (place_of(error, self._subject.name) for error in _leaves(call.excinfo.value))
+            raised = _raised_by_examples(call.excinfo.value)
+            places = (place_of(error, self._subject.name) for error in raised)
             place = next(filter(None, places), "")
         return TestResult(
             test=item.nodeid,
@@ -219,21 +222,19 @@ class Runner:
         return [entry for entry in self._entries if entry.covers(item.nodeid, clauses_of(item))]
 
     def _repeat(self, item: pytest.Item, decorators: Sequence[str]) -> str:
-        command = ["-m", "pytest", whole_id(item.nodeid), *self._options]
+        # Hypothesis ends with the smallest of several.
+        command = ["-m", "pytest", item.nodeid, *self._options]
         if decorators:
-            command += ["--reproduce", option_of(decorators[0])]
+            command += ["--reproduce", option_of(decorators[-1])]
         return f"{self._run_with} {shlex.join(command)}"
+
+
+def _has_examples(item: pytest.Item) -> bool:
+    return isinstance(item, pytest.Function) and is_hypothesis_test(item.function)
 
 
 def _is_property(item: pytest.Item) -> bool:
     return item.get_closest_marker(MARK) is not None
-
-
-def _leaves(error: BaseException) -> list[BaseException]:
-    """The distinct failures in what Hypothesis raised, several of them in a group."""
-    if isinstance(error, BaseExceptionGroup):
-        return [leaf for inner in error.exceptions for leaf in _leaves(inner)]
-    return [error]
 
 
 def _message(error: BaseException) -> str:
@@ -248,7 +249,7 @@ def _headline(error: BaseException) -> str:
 
 def _raised_by_examples(error: BaseException) -> list[BaseException]:
     """The errors by which single examples failed; an example may itself raise a group."""
-    if isinstance(error, BaseExceptionGroup) and not in_words(error):
+    if isinstance(error, BaseExceptionGroup) and not is_of_an_example(error):
         return [raised for inner in error.exceptions for raised in _raised_by_examples(inner)]
     return [error]
 

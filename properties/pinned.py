@@ -50,7 +50,7 @@ def _step(
 
 
 def _merge(layout: Layout, owners: tuple[tuple[int, ...], ...], empty: EmptyShard) -> MergeCase:
-    return MergeCase(layout, 3, 5, owners, "float32", Data(7), empty=empty)
+    return MergeCase(layout, 3, 8, owners, "float32", Data(7), empty=empty)
 
 
 # Rows whose position is before the first key of most ranks.

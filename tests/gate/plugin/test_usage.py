@@ -24,7 +24,6 @@ PASSES = (
         ("nothing", ("--layout", "tp=6,dcp=4"), "dcp 4 does not divide tp 6"),
         ("nothing", ("--layout", "tp=4,pcp=2"), "spells no layout at 'pcp=2'"),
         ("nothing", ("--hypothesis-profile", "week"), "choose dev, ci, nightly"),
-        ("nothing", ("--shares", "0"), "--shares: '0' must be a whole number, 1 or more"),
         ("nothing", ("--verdicts", "."), "--verdicts . is a folder"),
         ("nothing", ("--known-list", "nowhere"), "nowhere: cannot be read: No such file"),
     ],
