@@ -6,6 +6,7 @@ import dataclasses
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -27,6 +28,7 @@ from properties.contract import MARK, effort_of
 
 pytest_plugins = ("gate.scripts.plugin",)
 
+SEED = "hypothesis_seed"
 SUBJECT = pytest.StashKey[tuple[Subject, Worlds]]()
 
 profiles.register()
@@ -78,8 +80,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """Load the subject and its known list; whatever is wrong with them ends the run here."""
     config.addinivalue_line("markers", "clause(*ids, needs, effort): clauses that the test checks")
     profile = config.getoption("--hypothesis-profile") or profiles.DEFAULT
-    # Before Hypothesis reads it, and before workers are started with the same options.
-    config.option.hypothesis_seed = profiles.seed_of(profile, config.option.hypothesis_seed)
+    # Before Hypothesis reads it. A worker has that of the process which started it.
+    given = getattr(config, "workerinput", {}).get(SEED, config.option.hypothesis_seed)
+    config.option.hypothesis_seed = profiles.seed_of(profile, given)
     verdicts = config.getoption("verdicts")
     name = config.getoption("subject")
     device, layout = config.getoption("device"), config.getoption("layout")
@@ -132,6 +135,12 @@ def pytest_configure(config: pytest.Config) -> None:
         or not hypothesis.settings().derandomize,
     )
     config.pluginmanager.register(Reporter(judgement, runner, verdicts), "gate-reporter")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Hand the seed to an xdist worker, which is given the command line alone."""
+    node.workerinput[SEED] = node.config.option.hypothesis_seed
 
 
 @pytest.hookimpl(tryfirst=True)
