@@ -39,8 +39,8 @@ class Judgement:
         settings: Everything else that the run was given.
         run_with: Start of a command line that runs this Python again, from pytest's root.
         entries: Of the known list, for this version.
-        partial: Whether properties are held to a part of their examples, which may be without
-            the ones that fail as listed.
+        partial: Whether properties are held to a part of their examples, or draw them at random,
+            which may be without the ones that fail as listed.
         plan: Clauses of every collected property, by node id.
         selected: Those of the plan that the run was asked for.
         exit_code: Of the run, once it is over.
@@ -102,12 +102,11 @@ class Judgement:
 
     def complaints(self) -> list[str]:
         """What is wrong with the known list, a sentence each."""
-        if self.partial:
-            return []
         found = [
             f"known list: {entry.target} does not fail as listed any more "
             f"({entry.reason}): remove the entry {entry.match.pattern!r}"
             for entry in known.stale(self.entries, self.plan, list(self.results.values()))
+            if not self.partial
         ]
         if self.full_suite and self.finished and self.plan:
             found += [

@@ -103,7 +103,7 @@ class Runner:
                 if not (examples.finished or examples.at_known_failures):
                     raise
         if examples.known:
-            raise ExceptionGroup("failures as listed", list(examples.known.values()))
+            raise BaseExceptionGroup("failures as listed", list(examples.known.values()))
         return result
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)

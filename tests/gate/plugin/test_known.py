@@ -77,7 +77,7 @@ def test_another_failure_of_a_listed_clause_is_new(
     listed: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BUG", "the weight is wrong")
-    run = listed.run("-k", "test_fails", ".")
+    run = listed.run("--hypothesis-profile", "ci", "-k", "test_fails", ".")
 
     assert run.code == ExitCode.FAILED
     assert run.clause("LIN-2")["verdict"] == "fail"
@@ -159,7 +159,8 @@ def test_a_condition_that_does_not_go_with_its_test_is_refused(
 
 
 def test_an_entry_that_does_not_fail_any_more_fails_the_run(listed: Gate) -> None:
-    run = listed.run()
+    assert listed.run("--hypothesis-profile", "dev", ".").code == ExitCode.PASSED
+    run = listed.run("--hypothesis-profile", "ci", ".")
 
     assert run.code == ExitCode.FAILED
     assert run.clause("LIN-2")["verdict"] == "pass"
@@ -174,7 +175,7 @@ def test_an_entry_that_another_shields_is_stale(
     monkeypatch.setenv("BUG", "shard 1 of the bias is wrong")
     entry = ENTRY.format(target='clause = "LIN-2"')
     listed.write("known.toml", entry + entry.replace("of the bias", "of the scale"))
-    run = listed.run("-k", "test_fails", ".")
+    run = listed.run("--hypothesis-profile", "ci", "-k", "test_fails", ".")
 
     assert run.code == ExitCode.FAILED
     assert run.clause("LIN-2")["verdict"] == "known"

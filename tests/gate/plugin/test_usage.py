@@ -23,7 +23,7 @@ PASSES = (
         ("nothing", ("--layout", "dcp=4"), "tp is missing, as in tp=8,dcp=4"),
         ("nothing", ("--layout", "tp=6,dcp=4"), "dcp 4 does not divide tp 6"),
         ("nothing", ("--layout", "tp=4,pcp=2"), "spells no layout at 'pcp=2'"),
-        ("nothing", ("--hypothesis-profile", "week"), "choose dev, ci, nightly"),
+        ("nothing", ("--hypothesis-profile", "week"), "choose dev, ci, fresh, nightly"),
         ("nothing", ("--verdicts", "."), "--verdicts . is a folder"),
         ("nothing", ("--known-list", "nowhere"), "nowhere: cannot be read: No such file"),
     ],

@@ -188,10 +188,8 @@ def test_the_machine_that_serves_is_told_in_steps_and_repeated_like_any_other(
     assert test["verdict"] == "fail"
     steps = test["counterexample"].splitlines()
     assert steps[0].startswith("Step 1: start with tp=2 dcp=2 interleave=1, H=2 ")
-    assert steps[1:] == [
-        "Step 2: admit request 0 of 1 tokens",
-        "Step 3: serve tokens: 1 of request 0 after 0; 0 rows of padding",
-    ]
+    assert steps[1].startswith("Step 2: admit request 0 of ")
+    assert steps[-1].startswith(f"Step {len(steps)}: serve tokens: ")
     again = gate.paste(f"{test['repeat']} --verdicts again.json")
     assert again.returncode == ExitCode.FAILED, again.stdout
     (repeated,) = json.loads((gate.folder / "again.json").read_text("utf-8"))["tests"]
@@ -289,8 +287,8 @@ def test_an_example_that_is_drawn_while_it_runs_is_told_and_repeated(gate: Gate)
         "@clause('LIN-2')\n@example(value=101)\n@given(value=st.integers(0, 9))\n"
         "def test_is_given_one(value):\n    assert value < 100\n\n"
         "@clause('LIN-3')\n@given(value=st.integers())\n"
-        "def test_has_two_failures(value):\n    assert value < 100\n"
-        "    if value < -100: raise ExceptionGroup('ranks', [ValueError('rank 0')])\n",
+        "def test_has_two_failures(value):\n    assert value < 1\n"
+        "    if value < 0: raise ExceptionGroup('ranks', [ValueError('rank 0')])\n",
     )
     run = gate.run()
     tests = {test["test"].rpartition("_")[2]: test for test in run.verdicts["tests"]}
@@ -299,7 +297,7 @@ def test_an_example_that_is_drawn_while_it_runs_is_told_and_repeated(gate: Gate)
     assert (tests["one"]["counterexample"], tests["one"]["examples"]) == ("value: 101", 1)
     assert "--reproduce" not in tests["one"]["repeat"]
     words = tests["failures"]["counterexample"].split("\n\n")
-    assert sorted(words) == ["value: -101", "value: 100"]
+    assert sorted(words) == ["value: -1", "value: 1"]
 
     again = gate.paste(tests["draws"]["repeat"])
     assert again.returncode == ExitCode.FAILED, again.stdout
