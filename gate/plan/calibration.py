@@ -13,7 +13,7 @@ from gate.plan.errors import PlanError
 from gate.plan.machine import NVLINK_HOP_US, Machine, Rate
 from gate.plan.models import MLAModel
 from gate.plan.rows import Measured, Pair, Part
-from gate.plan.work import attention, dims_of, merging, query_of
+from gate.plan.work import Work, attention, dims_of, merging, query_of
 
 _MERGING = {"ops": "merging", "impl": "merging-impl", "vllm": "merging-vllm"}
 # Ratios nearer to 1 than this call for no answer.
@@ -113,8 +113,26 @@ def _fit(parts: Sequence[Part]) -> Rate:
 
 
 def _fit_line(parts: Sequence[Part]) -> Rate:
-    """:func:`_fit` without a floor."""
-    works = [part.work for part in parts]
+    """:func:`_fit` without a floor: each part is bound by loading or by arithmetic.
+
+    Which one follows from the constants, and these from which one: both in turns, until they agree.
+    """
+    rate = _fit_sum(parts, [part.work for part in parts])
+    for _ in range(20):
+        bound = [
+            replace(part.work, flops=0.0)
+            if rate.loading(part.work) >= rate.computing(part.work)
+            else replace(part.work, weights=0.0)
+            for part in parts
+        ]
+        before, rate = rate, _fit_sum(parts, bound)
+        if rate == before:
+            break
+    return rate
+
+
+def _fit_sum(parts: Sequence[Part], works: Sequence[Work]) -> Rate:
+    """:func:`_fit` where everything counted in ``works`` takes its own time."""
     amounts = np.array(
         [[1.0, w.weights, w.activations, w.flops, w.link] for w in works], dtype=np.float64
     )

@@ -19,10 +19,10 @@ NVLINK_HOP_US = 0.6
 class Rate:
     """What a kind of kernel is charged.
 
-    The time of a part is ``fixed_us + weights / (1e6 * weights_tbs) + ...``, or ``floor_us``
-    where that is more. The terms add up, because at the sizes of a decode step a kernel is over
-    before its pipeline has filled and little of one hides behind another; and a kernel that fills
-    no wave of multiprocessors takes as long as one block does. A rate of 0 is never charged for.
+    The time of a part is ``fixed_us`` and what its activations and its link take, and the longer
+    of what its weights and its arithmetic take, as a product computes while it loads; or
+    ``floor_us`` where that is more, as a kernel that fills no wave of multiprocessors takes as
+    long as one block does. A rate of 0 is never charged for.
 
     Attributes:
         fixed_us: Microseconds of one launch within a CUDA graph, and of its first and last
@@ -48,12 +48,19 @@ class Rate:
         return max(
             self.floor_us,
             self.fixed_us
-            + _over(work.weights, 1e6 * self.weights_tbs)
+            + max(self.loading(work), self.computing(work))
             + _over(work.activations, 1e6 * self.activations_tbs)
-            + _over(work.flops, 1e6 * self.tflops)
             + _over(work.link, 1e3 * self.link_gbs)
             + work.hops * self.hop_us,
         )
+
+    def loading(self, work: Work) -> float:
+        """Microseconds of reading what is in no cache."""
+        return _over(work.weights, 1e6 * self.weights_tbs)
+
+    def computing(self, work: Work) -> float:
+        """Microseconds of arithmetic."""
+        return _over(work.flops, 1e6 * self.tflops)
 
 
 def _over(amount: float, per_microsecond: float) -> float:
@@ -121,6 +128,9 @@ class Machine:
             link_gbs=before.link_gbs if bandwidth_gbs is None else bandwidth_gbs,
         )
         rates = {**self.rates, gather: after}
+        # Copies both; only who measures on several GPUs has the first.
+        if "reordering" not in rates and "assembly-bf16" in rates:
+            rates["reordering"] = rates["assembly-bf16"]
         if gather == "gather" and "merging" in rates:
             merging = rates["merging"]
             slower = 2 * (after.fixed_us - before.fixed_us)

@@ -7,26 +7,21 @@ from pathlib import Path
 import pytest
 
 from gate.commands.plan import MACHINES
-from gate.plan.calibration import UNDECIDED, calibrate, check
+from gate.plan.calibration import calibrate
 from gate.plan.errors import PlanError
-from gate.plan.machine import Machine, Rate
+from gate.plan.machine import Machine
 from gate.plan.rows import read
 from tests.gate.plan.synthetic import RATES, part_rows, write
 
-RESULTS = Path(__file__).parents[3] / "benchmarks" / "results"
-COMMITTED = sorted(RESULTS.glob("decode_step-cuda-*.jsonl"))
-# What the planner promises on ratios that its constants were not taken from.
-PROMISED = 0.15
 
-
-def test_constants_come_back_from_rows_that_they_made(tmp_path: Path) -> None:
-    machine = calibrate(read([write(tmp_path / "rows.jsonl", part_rows())]))
+def test_times_come_back_from_rows_that_constants_made(tmp_path: Path) -> None:
+    measured = read([write(tmp_path / "rows.jsonl", part_rows())])
+    machine = calibrate(measured)
     assert machine.rates.keys() == RATES.keys()
-    for kind, known in RATES.items():
-        found = machine.rates[kind]
-        for name in Rate.__slots__:
-            expected = getattr(known, name)
-            assert getattr(found, name) == pytest.approx(expected, rel=0.01, abs=0.01), (kind, name)
+    for part in measured.parts:
+        time = machine.rates[part.work.kind].microseconds(part.work)
+        # Which parts are bound by what is found in turns, not searched for.
+        assert time == pytest.approx(part.us, rel=0.05), part
 
 
 def test_a_negative_cost_is_none(tmp_path: Path) -> None:
@@ -71,19 +66,8 @@ def test_rows_without_parts_are_refused(tmp_path: Path) -> None:
         calibrate(read([path]))
 
 
-@pytest.mark.parametrize("path", COMMITTED, ids=lambda path: path.stem)
-def test_every_committed_ratio_is_predicted(path: Path) -> None:
-    measured = read([path])
-    checks = check(calibrate(measured), measured.pairs)
-    assert checks
-    far = [one for one in checks if abs(one.deviation) > PROMISED]
-    assert not far, far
-    wrong = [one for one in checks if not one.answer_is_right]
-    assert not wrong, (UNDECIDED, wrong)
-
-
 @pytest.mark.parametrize("path", sorted(MACHINES.glob("*.json")), ids=lambda path: path.stem)
-def test_committed_constants_are_those_of_the_committed_rows(path: Path) -> None:
+def test_known_constants_can_be_read_and_say_how_far_they_are_off(path: Path) -> None:
     known = Machine.load(path)
-    fitted = [calibrate(read([rows])) for rows in COMMITTED]
-    assert known.rates in [machine.rates for machine in fitted]
+    assert known.error is not None
+    assert {"projection-bf16", "absorption", "assembly-bf16"} <= known.rates.keys()

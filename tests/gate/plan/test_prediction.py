@@ -78,10 +78,11 @@ def test_what_a_step_saves() -> None:
     assert saved(replace(setting(), gather="gather-direct"), 32).launches == 1
 
 
-def test_the_time_is_a_sum_of_what_is_counted() -> None:
+def test_a_part_takes_the_longer_of_loading_and_arithmetic_and_the_rest_besides() -> None:
     rate = Rate(2.0, weights_tbs=4.0, activations_tbs=2.0, tflops=500.0)
     work = Work("x", weights=4e6, activations=2e6, flops=1e9)
-    assert rate.microseconds(work) == pytest.approx(2.0 + 1.0 + 1.0 + 2.0)
+    assert rate.microseconds(work) == pytest.approx(2.0 + 1.0 + 2.0)
+    assert replace(rate, floor_us=7.0).microseconds(work) == 7.0
     assert RATES["gather"].microseconds(Work("gather", link=3e6, hops=6)) == pytest.approx(
         9.0 + 10.0 + 3.6
     )
