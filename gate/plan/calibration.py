@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -102,8 +102,9 @@ def _fit(parts: Sequence[Part]) -> Rate:
     # A floor is what many small parts take: no more than the faster half of them.
     floors = [0.0, *times[: len(times) // 2]]
     fits = [
-        replace(_fit_line([part for part in parts if part.us > floor]), floor_us=floor)
+        replace(rate, floor_us=floor)
         for floor in floors
+        for rate in _fit_bounds([part for part in parts if part.us > floor])
     ]
 
     def squared(rate: Rate) -> float:
@@ -112,23 +113,26 @@ def _fit(parts: Sequence[Part]) -> Rate:
     return min(fits, key=squared)
 
 
-def _fit_line(parts: Sequence[Part]) -> Rate:
-    """:func:`_fit` without a floor: each part is bound by loading or by arithmetic.
+def _fit_bounds(parts: Sequence[Part]) -> Iterator[Rate]:
+    """Constants without a floor, each part bound by loading or by arithmetic.
 
-    Which one follows from the constants, and these from which one: both in turns, until they agree.
+    Which one follows from the constants, and these from which one: both in turns until they
+    agree, from two beginnings, as they may settle beside the best.
     """
-    rate = _fit_sum(parts, [part.work for part in parts])
-    for _ in range(20):
-        bound = [
-            replace(part.work, flops=0.0)
-            if rate.loading(part.work) >= rate.computing(part.work)
-            else replace(part.work, weights=0.0)
-            for part in parts
-        ]
-        before, rate = rate, _fit_sum(parts, bound)
-        if rate == before:
-            break
-    return rate
+    works = [part.work for part in parts]
+    for beginning in (works, [replace(work, weights=0.0) for work in works]):
+        rate = _fit_sum(parts, beginning)
+        for _ in range(20):
+            bound = [
+                replace(work, flops=0.0)
+                if rate.loading(work) >= rate.computing(work)
+                else replace(work, weights=0.0)
+                for work in works
+            ]
+            before, rate = rate, _fit_sum(parts, bound)
+            if rate == before:
+                break
+        yield rate
 
 
 def _fit_sum(parts: Sequence[Part], works: Sequence[Work]) -> Rate:
