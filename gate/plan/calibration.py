@@ -117,10 +117,12 @@ def _fit_bounds(parts: Sequence[Part]) -> Iterator[Rate]:
     """Constants without a floor, each part bound by loading or by arithmetic.
 
     Which one follows from the constants, and these from which one: both in turns until they
-    agree, from two beginnings, as they may settle beside the best.
+    agree, from several beginnings, as they may settle beside the best.
     """
     works = [part.work for part in parts]
-    for beginning in (works, [replace(work, weights=0.0) for work in works]):
+    loading = [replace(work, flops=0.0) for work in works]
+    computing = [replace(work, weights=0.0) for work in works]
+    for beginning in (works, loading, computing):
         rate = _fit_sum(parts, beginning)
         for _ in range(20):
             bound = [
