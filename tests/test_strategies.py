@@ -31,7 +31,7 @@ from fixtures.strategies.linear import linear_cases
 from fixtures.strategies.merge import merge_cases
 from fixtures.strategies.numbers import DTYPES
 from fixtures.strategies.overrides import override_cases
-from fixtures.subjects.vllm.kernels import ON_HOPPER
+from fixtures.subjects.vllm.kernel_limits import ON_HOPPER
 
 SEARCH = settings(max_examples=2_000, derandomize=True, database=None, deadline=None)
 REACH = settings(SEARCH, phases=[Phase.generate])
