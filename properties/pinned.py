@@ -103,7 +103,7 @@ PLUS_INF_LSE = _merge(Layout(4, 4), ((0, 1, 2, 0), ()), EmptyShard.PLUS_INF)
 KEYS_ON_ONE_RANK = _merge(Layout(4, 4), ((3, 3, 3), (1,)), EmptyShard.MINUS_INF)
 # Two rows behind the last request's, as a graph leaves them, and no request for them.
 TWO_ROWS_OF_PADDING = dataclasses.replace(
-    _merge(Layout(2, 2), ((0, 1, 1), (), ()), EmptyShard.MASKED), padding=2
+    _merge(Layout(2, 2), ((0, 1, 1), (1, 0), (), ()), EmptyShard.MASKED), padding=2
 )
 # A batch of nothing else, as vLLM's warm-up may leave a rank.
 PADDING_OF_NO_REQUEST = dataclasses.replace(

@@ -84,12 +84,16 @@ def test_rows_of_padding_are_merged_to_nothing(
 
 @clause(
     "MRG-3",
+    "MRG-1",
     "DEC-7",
     needs=(Capability.OWN_MERGE_KERNELS, Capability.EMPTY_SHARD_MASK),
     effort=0.2,
 )
 @given(case=FOR_KERNELS, transport=merge_transports())
-@example(case=dataclasses.replace(pinned.TWO_ROWS_OF_PADDING, head_dim=8), transport="a2a")
+@example(
+    case=dataclasses.replace(pinned.TWO_ROWS_OF_PADDING, head_dim=8, strided=True),
+    transport="a2a",
+)
 @example(case=dataclasses.replace(pinned.PADDING_OF_NO_REQUEST, head_dim=8), transport="a2a")
 def test_own_kernels_merge_rows_of_padding_to_nothing(
     subject: Subject, case: MergeCase, transport: str
