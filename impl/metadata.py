@@ -109,7 +109,8 @@ class MLACommonMetadata:
     """A batch.
 
     Attributes:
-        num_actual_tokens: Live rows; rows behind them are padding.
+        num_actual_tokens: Live rows, with those that a captured graph pads decodes by; rows
+            behind them are left alone.
         num_decodes: Decode requests.
         num_decode_tokens: Rows of the decode requests.
         num_prefills: Prefill requests.
@@ -148,6 +149,7 @@ class MLACommonMetadataBuilder:
         seq_lens: Sequence[int],
         num_decodes: int,
         block_table: torch.Tensor,
+        padding: int = 0,
     ) -> MLACommonMetadata:
         """Metadata of a batch whose first ``num_decodes`` requests are decodes.
 
@@ -156,14 +158,18 @@ class MLACommonMetadataBuilder:
             seq_lens: Tokens of each request, this step's included, over the DCP group.
             num_decodes: Requests that attend the compressed keys.
             block_table: ``[requests, max_blocks]`` int32, blocks of this rank's KV shard.
+            padding: Rows behind those of the requests, all decodes, as a captured graph has
+                them: they attend nothing. The requests behind the last one may be idle, of no
+                tokens.
         """
-        num_decode_tokens = sum(query_lens[:num_decodes])
+        num_decode_tokens = sum(query_lens[:num_decodes]) + padding
         decode = prefill = None
         if num_decodes:
             decode = self._build_decode(
                 torch.tensor(query_lens[:num_decodes]),
                 torch.tensor(seq_lens[:num_decodes], dtype=torch.int32),
                 block_table[:num_decodes],
+                padding,
             )
         if len(query_lens) > num_decodes:
             new = list(query_lens[num_decodes:])
@@ -180,7 +186,7 @@ class MLACommonMetadataBuilder:
                 ),
             )
         return MLACommonMetadata(
-            num_actual_tokens=sum(query_lens),
+            num_actual_tokens=sum(query_lens) + padding,
             num_decodes=num_decodes,
             num_decode_tokens=num_decode_tokens,
             num_prefills=len(query_lens) - num_decodes,
@@ -189,12 +195,19 @@ class MLACommonMetadataBuilder:
         )
 
     def _build_decode(
-        self, query_lens: torch.Tensor, seq_lens: torch.Tensor, block_table: torch.Tensor
+        self,
+        query_lens: torch.Tensor,
+        seq_lens: torch.Tensor,
+        block_table: torch.Tensor,
+        padding: int,
     ) -> MLACommonDecodeMetadata:
         request = torch.repeat_interleave(query_lens)
         # The last row of a request sees all of it, each row before it one key less.
         rows_after = query_lens.cumsum(0)[request] - 1 - torch.arange(request.shape[0])
         visible = seq_lens[request] - rows_after.to(torch.int32)
+        # Rows of padding are the last request's, and see none of it.
+        request = torch.cat([request, request.new_full((padding,), len(query_lens) - 1)])
+        visible = torch.cat([visible, visible.new_zeros(padding)])
         device = block_table.device
         return MLACommonDecodeMetadata(
             block_table=block_table,

@@ -74,6 +74,14 @@ CHUNKS_WITHOUT_KEYS = _step(
 ONE_ROW_OF_PADDING = _step(
     Layout(4, 2), Batch(decodes=(Request(5), Request(3), Request(9)), padding=1)
 )
+# Three requests in a graph of four rows, and a graph that is replayed for nobody, by backends that
+# write nothing where there are no keys.
+GRAPH_OF_FOUR_ROWS = _step(
+    Layout(2, 2),
+    Batch(decodes=(Request(5), Request(1), Request(9)), padding=1),
+    partials=Partials(unwritten=True),
+)
+GRAPH_OF_NOBODY = _step(Layout(2, 2), Batch(padding=2), partials=Partials(unwritten=True))
 # More rows than a kernel that is chosen by their number is tuned for.
 HUNDREDS_OF_ROWS = dataclasses.replace(
     _step(Layout(2, 2), Batch(decodes=(Request(2), *(Request(1),) * 520))), dtype="bfloat16"
@@ -93,6 +101,14 @@ UNWRITTEN_LSE = _merge(Layout(4, 4), ((0, 1, 2, 0), ()), EmptyShard.NAN)
 PLUS_INF_LSE = _merge(Layout(4, 4), ((0, 1, 2, 0), ()), EmptyShard.PLUS_INF)
 # All keys on one rank of the group.
 KEYS_ON_ONE_RANK = _merge(Layout(4, 4), ((3, 3, 3), (1,)), EmptyShard.MINUS_INF)
+# Two rows behind the last request's, as a graph leaves them, and no request for them.
+TWO_ROWS_OF_PADDING = dataclasses.replace(
+    _merge(Layout(2, 2), ((0, 1, 1), (1, 0), (), ()), EmptyShard.MASKED), padding=2
+)
+# A batch of nothing else, as vLLM's warm-up may leave a rank.
+PADDING_OF_NO_REQUEST = dataclasses.replace(
+    _merge(Layout(2, 2), ((), ()), EmptyShard.MASKED), padding=2
+)
 # Scores so large that a merged log-sum-exp is rounded by a part of 1.
 SCORES_OF_60000 = dataclasses.replace(
     _merge(Layout(4, 4), ((0, 1, 2, 3, 0), (1, 3)), EmptyShard.MINUS_INF), score_level=6e4
