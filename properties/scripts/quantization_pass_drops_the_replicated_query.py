@@ -35,6 +35,10 @@ for name in (
 ):
     if not hasattr(torch.ops._C, name):
         setattr(torch.ops._C, name, mock.MagicMock())
+from vllm.v1.attention.backends import fa_utils
+
+if not hasattr(fa_utils, "compile_flash_attn_varlen_func_from_specs"):
+    fa_utils.compile_flash_attn_varlen_func_from_specs = mock.MagicMock()
 from torch._functorch.aot_autograd import aot_function
 from torch._inductor.decomposition import select_decomp_table
 from vllm.compilation.passes.fusion.mla_attn_quant_fusion import MLAAttnQuantFusionPass
@@ -46,6 +50,7 @@ from vllm.config import (
     set_current_vllm_config,
 )
 from vllm.distributed import parallel_state
+from vllm.model_executor.layers.attention import mla_attention
 from vllm.model_executor.layers.attention.mla_attention import MLAAttention
 from vllm.model_executor.layers.linear import ColumnParallelLinear
 from vllm.model_executor.layers.quantization.input_quant_fp8 import QuantFP8
@@ -70,6 +75,8 @@ def operator_in(graph: torch.fx.Graph) -> torch.fx.Node:
     return found[0]
 
 
+# Nothing is run, prefills neither.
+mla_attention.get_mla_prefill_backend = mock.MagicMock()
 with set_current_vllm_config(config), torch.no_grad():
     layer = MLAAttention(
         num_heads=HEADS,
