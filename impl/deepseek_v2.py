@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import nn
@@ -16,7 +17,7 @@ from impl.linear import ColumnParallelLinear, DCPGroupColumnParallelLinear, RowP
 from impl.mla import MLAModules, MultiHeadLatentAttentionWrapper
 from impl.parallel_state import get_tensor_model_parallel_world_size
 from impl.replication import MLAProjections, decide_dcp_q_replicate
-from impl.rotary_embedding import RotaryEmbedding
+from impl.rotary_embedding import get_rope
 
 
 class DeepSeekV2FusedQkvAProjLinear(ColumnParallelLinear):
@@ -67,6 +68,7 @@ class DeepseekV2MLAAttention(nn.Module):
         v_head_dim: Width of a head's value.
         q_lora_rank: Width of the compressed query; None projects the hidden states.
         kv_lora_rank: Width of a token's compressed key and value.
+        rope_parameters: Of the checkpoint's configuration; None for no positions.
         rms_norm_eps: Of the normalisations.
         prefix: Name of the layer.
         attn_backend: Its decode kernel.
@@ -95,6 +97,7 @@ class DeepseekV2MLAAttention(nn.Module):
         v_head_dim: int,
         q_lora_rank: int | None,
         kv_lora_rank: int,
+        rope_parameters: Mapping[str, Any] | None,
         rms_norm_eps: float = 1e-6,
         prefix: str = "",
         attn_backend: type[TorchMLAImpl] = TorchMLAImpl,
@@ -142,14 +145,17 @@ class DeepseekV2MLAAttention(nn.Module):
             quant_config=vllm_config.quant_config,
             prefix=f"{prefix}.kv_b_proj",
         )
-        self.rotary_emb = RotaryEmbedding(qk_rope_head_dim)
+        self.rotary_emb = (
+            None if rope_parameters is None else get_rope(qk_rope_head_dim, rope_parameters)
+        )
         self.o_proj = RowParallelLinear(
             num_heads * v_head_dim, hidden_size, prefix=f"{prefix}.o_proj"
         )
         self.mla_attn = MultiHeadLatentAttentionWrapper(
             hidden_size=hidden_size,
             num_heads=num_local_heads,
-            scale=qk_head_dim**-0.5,
+            scale=qk_head_dim**-0.5
+            * (1.0 if self.rotary_emb is None else self.rotary_emb.score_scale),
             qk_nope_head_dim=qk_nope_head_dim,
             qk_rope_head_dim=qk_rope_head_dim,
             v_head_dim=v_head_dim,

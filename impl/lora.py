@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
+from impl.communication_op import tensor_model_parallel_all_reduce
 from impl.config import LoRAConfig
 from impl.layout import shard_range
-from impl.linear import ColumnParallelLinear
+from impl.linear import ColumnParallelLinear, RowParallelLinear
+
+# Projections of a checkpoint that are parts of one layer, in the order of its rows.
+FUSED = {"fused_qkv_a_proj": ("q_a_proj", "kv_a_proj_with_mqa")}
 
 
 class ColumnParallelLinearWithLoRA(nn.Module):
@@ -93,3 +98,101 @@ class ColumnParallelLinearWithLoRA(nn.Module):
     def _local_view(self, out: torch.Tensor) -> torch.Tensor:
         view: torch.Tensor = self.base_layer._local_view(out)  # type: ignore[operator]
         return view
+
+
+class RowParallelLinearWithLoRA(nn.Module):
+    """``y = x A^T + x a^T b^T``, the columns of a sharded as those of A are.
+
+    Args:
+        base_layer: The layer.
+        lora_a: ``[rank, input_size]``, every column of the whole layer.
+        lora_b: ``[output_size, rank]``.
+    """
+
+    def __init__(
+        self, base_layer: RowParallelLinear, lora_a: torch.Tensor, lora_b: torch.Tensor
+    ) -> None:
+        super().__init__()
+        self.base_layer = base_layer
+        start, length = shard_range(
+            base_layer.input_size, base_layer.tp_rank, base_layer.tp_size, "columns of lora_a"
+        )
+        self.lora_a = lora_a.narrow(1, start, length)
+        self.lora_b = lora_b
+
+    def forward(self, input_: torch.Tensor) -> tuple[torch.Tensor, None]:
+        """The sum over ranks of the base layer's part and the adapter's."""
+        delta = F.linear(F.linear(input_, self.lora_a), self.lora_b)
+        return self.base_layer(input_)[0] + tensor_model_parallel_all_reduce(delta), None
+
+
+def put_adapters(
+    module: nn.Module,
+    adapters: Mapping[str, tuple[torch.Tensor, torch.Tensor]],
+    lora_config: LoRAConfig,
+) -> None:
+    """Put low-rank adapters on the projections of an attention module, wherever it holds them.
+
+    Args:
+        module: Loaded.
+        adapters: ``lora_a`` and ``lora_b`` by the projections' names in a checkpoint.
+        lora_config: Largest rank of what a layer is given, parts of a fused one together.
+
+    Raises:
+        NotImplementedError: A projection is no linear layer that adapters can change, or
+            kv_b_proj, whose weight is absorbed: its adapter would have no effect on decodes.
+        ValueError: An adapter does not fit its layer.
+    """
+    waiting = dict(adapters)
+    for name, layer in _projections(module):
+        parts = FUSED.get(name, (name,))
+        given = [waiting.pop(part, None) for part in parts]
+        if all(part is None for part in given):
+            continue
+        if name == "kv_b_proj":
+            raise NotImplementedError(
+                "an adapter on kv_b_proj is not supported, as its weight is absorbed: leave it out"
+            )
+        _replace(module, layer, _adapted(layer, given, lora_config))
+    if waiting:
+        raise NotImplementedError(f"adapters on {', '.join(sorted(waiting))} are not supported")
+
+
+def _projections(module: nn.Module) -> list[tuple[str, nn.Module]]:
+    """Linear layers of a module by their names in it."""
+    return [
+        (path.rpartition(".")[2], layer)
+        for path, layer in module.named_modules()
+        if isinstance(layer, ColumnParallelLinear | RowParallelLinear)
+    ]
+
+
+def _adapted(
+    layer: nn.Module,
+    parts: list[tuple[torch.Tensor, torch.Tensor] | None],
+    lora_config: LoRAConfig,
+) -> nn.Module:
+    """``layer`` with the adapters of its parts, in one."""
+    if isinstance(layer, RowParallelLinear):
+        [adapter] = parts
+        assert adapter is not None
+        return RowParallelLinearWithLoRA(layer, *adapter)
+    assert isinstance(layer, ColumnParallelLinear)
+    sizes = getattr(layer, "output_sizes", [layer.output_size])
+    given = [
+        (layer.weight.new_zeros(0, layer.input_size), layer.weight.new_zeros(size, 0))
+        if part is None
+        else part
+        for part, size in zip(parts, sizes, strict=True)
+    ]
+    wrapped = ColumnParallelLinearWithLoRA(layer, lora_config)
+    # Each part's rows see its own adapter alone.
+    wrapped.set_lora(torch.cat([a for a, _ in given]), torch.block_diag(*(b for _, b in given)))
+    return wrapped
+
+
+def _replace(module: nn.Module, layer: nn.Module, adapted: nn.Module) -> None:
+    for holder in list(module.modules()):
+        for name, child in list(holder.named_children()):
+            if child is layer and holder is not adapted:
+                setattr(holder, name, adapted)

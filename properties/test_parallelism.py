@@ -24,7 +24,7 @@ from properties.contract import clause
 BUILDERS = ("TRITON_MLA", "FLASHMLA", "FLASH_ATTN_MLA", "TOKENSPEED_MLA", "COMMON")
 
 
-@clause("GRP-7", "KVS-1", needs=(Capability.REPLICAS, Capability.REPLICATED_DECODE), effort=0.1)
+@clause("GRP-8", "KVS-1", needs=(Capability.REPLICAS, Capability.REPLICATED_DECODE), effort=0.1)
 @given(beside=replicated_steps())
 def test_each_stage_of_each_replica_has_groups_of_its_own(
     subject: Subject, beside: tuple[Replicas, DecodeCase]
