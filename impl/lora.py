@@ -179,8 +179,9 @@ def _adapted(
         return RowParallelLinearWithLoRA(layer, *adapter)
     assert isinstance(layer, ColumnParallelLinear)
     sizes = getattr(layer, "output_sizes", [layer.output_size])
+    dtype = layer.params_dtype
     given = [
-        (layer.weight.new_zeros(0, layer.input_size), layer.weight.new_zeros(size, 0))
+        (torch.zeros(0, layer.input_size, dtype=dtype), torch.zeros(size, 0, dtype=dtype))
         if part is None
         else part
         for part, size in zip(parts, sizes, strict=True)

@@ -11,12 +11,15 @@ import dataclasses
 from fixtures.cases.absorbed import AbsorbedCase
 from fixtures.cases.adapters import AdapterCase, Misfit, MisfitCase
 from fixtures.cases.census import CensusCase, ChoiceCase
+from fixtures.cases.checkpoint import CheckpointCase
 from fixtures.cases.decode import DecodeCase, Fp8Cache
 from fixtures.cases.engine import EngineCase, TokenCounts
 from fixtures.cases.linear import LinearCase, Returns
 from fixtures.cases.merge import EmptyShard, MergeCase
 from fixtures.cases.module import ModuleCase
+from fixtures.cases.module_adapters import ModuleAdapterCase
 from fixtures.cases.overrides import GatherCase, Impossible, ImpossibleOverride, OverrideCase
+from fixtures.cases.reload import ReloadCase
 from fixtures.cases.startup import StartUp
 from fixtures.cases.storage import SlotsCase
 from fixtures.model.deepseek import Model
@@ -27,6 +30,7 @@ from fixtures.model.numbers import Data, Pattern
 from fixtures.model.options import Options, Switch
 from fixtures.model.partials import PLAIN, Partials
 from fixtures.model.quantization import Quantization, Scheme
+from fixtures.model.rope import Rope
 
 
 def _step(

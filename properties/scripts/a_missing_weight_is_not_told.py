@@ -45,7 +45,7 @@ model_config = mock.Mock(quantization=None, multimodal_config=None, is_moe=False
 loader = DefaultModelLoader(LoadConfig())
 loader.counter_before_loading_weights = 0.0
 print("loading a checkpoint without q_b_proj.weight: expected a ValueError that names it")
-empty = mock.patch.object(DefaultModelLoader, "get_all_weights", lambda *_: iter(()))
+empty = mock.patch.object(DefaultModelLoader, "get_all_weights", return_value=iter(()))
 with set_current_vllm_config(vllm_config), empty:
     try:
         loader.load_weights(Model(), model_config)
