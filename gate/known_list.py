@@ -155,6 +155,7 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "since": _version,
     "until": _version,
     "device": _device,
+    "mended": str,
 }
 _REQUIRED = ("class", "match", "reason", "link", "since")
 # Keys that Python does not take for names of attributes.
