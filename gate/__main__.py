@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import pytest
 
-from gate.commands import compare, faults, judge, matrix, publish
+from gate.commands import compare, faults, findings, judge, matrix, publish
 from gate.exit_codes import ExitCode
 
 _COMMANDS = {
@@ -18,6 +18,7 @@ _COMMANDS = {
     "matrix": matrix,
     "publish": publish,
     "faults": faults,
+    "findings": findings,
 }
 
 

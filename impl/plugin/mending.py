@@ -45,6 +45,8 @@ def after_import(mendings: Iterable[Mending]) -> None:
     present = next((finder for finder in sys.meta_path if isinstance(finder, _Watcher)), None)
     known = present.mendings if present is not None else ()
     new = [mending for mending in mendings if mending not in known]
+    if not new:
+        return
     if present is None:
         present = _Watcher()
         sys.meta_path.insert(0, present)

@@ -13,6 +13,7 @@ from impl.plugin.mending import Change, Mending, around
 PLAIN = {
     "vllm.model_executor.models.AXK1": "AXK1MLAAttention",
     "vllm.model_executor.models.bailing_moe_linear": "BailingMoeV25MLAAttention",
+    "vllm.model_executor.models.bailing_moe_v3": "BailingMoeV3MLAAttention",
     "vllm.model_executor.models.openpangu": "OpenPanguMLAAttention",
     "vllm.model_executor.models.sarvam": "SarvamMLAAttention",
     "vllm.models.deepseek_v32.attention": "DeepseekV32Attention",
