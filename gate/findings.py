@@ -96,9 +96,7 @@ def read(path: Path, subjects: Collection[str]) -> tuple[Finding, ...]:
         broken = [
             clause
             for entry in of
-            for clause in (
-                [entry.clause] if entry.clause else clauses[entry.test.partition("[")[0]]
-            )
+            for clause in named_by.get(entry.test.partition("[")[0], [entry.clause])
         ]
         findings.append(
             Finding(name, table["where"], table["mending"], tuple(of), tuple(_distinct(broken)))

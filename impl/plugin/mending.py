@@ -8,7 +8,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.abc import MetaPathFinder
+from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
@@ -79,15 +79,29 @@ class _Watcher(MetaPathFinder):
             self._asking.remove(fullname)
         if spec is None or spec.loader is None:
             return spec
-        execute = spec.loader.exec_module
-
-        def execute_and_change(module: ModuleType) -> None:
-            execute(module)
-            for change in changes:
-                change(module)
-
-        spec.loader.exec_module = execute_and_change  # type: ignore[method-assign]
+        spec.loader = _Loader(spec.loader, changes)
         return spec
+
+
+class _Loader(Loader):
+    """Loads a module as another does, which others may share, and changes it then."""
+
+    def __init__(self, loader: Any, changes: Sequence[Change]) -> None:
+        self._loader = loader
+        self._changes = changes
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        module: ModuleType | None = self._loader.create_module(spec)
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        self._loader.exec_module(module)
+        for change in self._changes:
+            change(module)
+
+    def __getattr__(self, name: str) -> Any:
+        """What else is asked of a loader, the module's source for one."""
+        return getattr(self._loader, name)
 
 
 def around(owner: Any, name: str, function: Callable[..., Any]) -> None:

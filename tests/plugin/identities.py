@@ -12,17 +12,17 @@ import fixtures.subjects.vllm.rank  # noqa: F401
 from impl import plugin
 from impl.plugin.mendings import MENDINGS
 
-Identities = dict[str, dict[tuple[str, ...], int]]
+Identities = dict[str, dict[str, int]]
 
 
 def _identities(modules: list[ModuleType]) -> Identities:
     """Of what each module holds, and of what its own classes do."""
     found: Identities = {}
     for module in modules:
-        held = {(name,): id(value) for name, value in vars(module).items()}
+        held = {name: id(value) for name, value in vars(module).items()}
         for name, value in vars(module).items():
             if isinstance(value, type) and value.__module__ == module.__name__:
-                held |= {(name, inner): id(one) for inner, one in vars(value).items()}
+                held |= {f"{name}.{inner}": id(one) for inner, one in vars(value).items()}
         found[module.__name__] = held
     return found
 
