@@ -1,7 +1,8 @@
 """A plug-in that mends a released vLLM: ``vllm.general_plugins`` calls :func:`register`.
 
 Installed beside a vLLM and switched on by one environment variable, it puts what ``impl`` does in
-vLLM's own classes, a finding at a time (``mendings``). No file of vLLM is changed.
+vLLM's own classes: a finding at a time (``mendings``), and what saves memory beside (``gains``).
+No file of vLLM is changed.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import logging
 import os
 from importlib import metadata
 
+from impl.plugin.gains import GAINS
 from impl.plugin.mending import after_import
 from impl.plugin.mendings import MENDINGS
 
@@ -26,8 +28,9 @@ def register() -> None:
     if os.environ.get(VARIABLE, "0") in ("", "0"):
         return
     version = metadata.version("vllm")
-    active = [mending for mending in MENDINGS if mending.serves(version)]
-    left_out = sorted({mending.name for mending in MENDINGS if mending not in active})
+    written = (*MENDINGS, *GAINS)
+    active = [mending for mending in written if mending.serves(version)]
+    left_out = sorted(mending.name for mending in written if mending not in active)
     if left_out:
         logger.warning(
             "%s: vLLM %s is none that %s was written for, so that this vLLM stays as it is there",

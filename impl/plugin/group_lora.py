@@ -52,7 +52,7 @@ class DCPGroupColumnParallelLinearWithLoRA(ColumnParallelLinearWithLoRA):  # typ
 
         Args:
             index: The slot.
-            lora_a: ``[rank, input_size]``.
+            lora_a: ``[rank, input_size]``, whose rank vLLM has compared with the largest.
             lora_b: ``[output_size, rank]``, every row of the whole layer; what vLLM warms up
                 with has this rank's alone, and holds zeros.
 
@@ -61,14 +61,13 @@ class DCPGroupColumnParallelLinearWithLoRA(ColumnParallelLinearWithLoRA):  # typ
         """
         assert isinstance(lora_a, torch.Tensor)
         assert isinstance(lora_b, torch.Tensor)
-        base, largest = self.base_layer, self.lora_config.max_lora_rank
-        rank = min(lora_a.shape[0], largest)
+        base, rank = self.base_layer, len(lora_a)
         fits = (*lora_a.shape, *lora_b.shape) == (rank, base.input_size, base.output_size, rank)
         if not fits and lora_b.any():
             raise ValueError(
                 f"{base.prefix or 'the layer'}: an adapter of {tuple(lora_a.shape)} and "
                 f"{tuple(lora_b.shape)} does not fit {base.output_size} rows of "
-                f"{base.input_size} columns with max_lora_rank {largest}"
+                f"{base.input_size} columns"
             )
         super().set_lora(index, lora_a, lora_b)
 

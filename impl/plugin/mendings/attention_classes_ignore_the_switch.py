@@ -79,5 +79,5 @@ CHANGES: dict[str, Change] = {
 }
 
 MENDING = Mending(
-    "attention_classes_ignore_the_switch", ("0.33.0",), {**CHANGES, DOTS3: change_dots3}
+    "attention_classes_ignore_the_switch", ("0.32.0", "0.33.0"), {**CHANGES, DOTS3: change_dots3}
 )
