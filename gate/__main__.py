@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import pytest
 
-from gate.commands import compare, faults, judge, matrix, plan, publish
+from gate.commands import compare, faults, findings, judge, matrix, plan, publish
 from gate.exit_codes import ExitCode
 
 _COMMANDS = {
@@ -19,6 +19,7 @@ _COMMANDS = {
     "publish": publish,
     "faults": faults,
     "plan": plan,
+    "findings": findings,
 }
 
 

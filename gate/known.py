@@ -43,6 +43,7 @@ class Entry:
         clause: Clause whose tests may fail so; empty where ``test`` is given.
         test: Node id of the one test that may fail so; empty where ``clause`` is given.
         device: Where it fails so, ``cpu`` or ``cuda``; empty for both.
+        mended: Mending of the plug-in that makes it go away; empty where none does.
     """
 
     match: re.Pattern[str]
@@ -57,6 +58,7 @@ class Entry:
     why: str = ""
     when: Predicate | None = None
     device: str = ""
+    mended: str = ""
 
     @property
     def target(self) -> str:

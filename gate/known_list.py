@@ -16,6 +16,9 @@ from gate.predicate import Predicate
 from gate.results import FailureClass
 from properties.contract import contract
 
+# The table that says of a script, once for all entries with it, where the finding is.
+FINDINGS = "finding"
+
 
 class KnownListError(Exception):
     """The known list is wrong; the message names the file, the entry and what to change."""
@@ -39,6 +42,7 @@ def load(path: Path, subjects: Collection[str]) -> Mapping[str, tuple[Entry, ...
         raise KnownListError(f"{path}: cannot be read: {error.strerror}") from error
     except tomllib.TOMLDecodeError as error:
         raise KnownListError(f"{path}: not valid TOML: {error}") from error
+    document.pop(FINDINGS, None)
     for name, tables in document.items():
         if name not in subjects or not isinstance(tables, list):
             allowed = " or ".join(f"[[{subject}]]" for subject in sorted(subjects))
@@ -155,6 +159,7 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "since": _version,
     "until": _version,
     "device": _device,
+    "mended": str,
 }
 _REQUIRED = ("class", "match", "reason", "link", "since")
 # Keys that Python does not take for names of attributes.

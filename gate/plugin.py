@@ -100,8 +100,10 @@ def pytest_configure(config: pytest.Config) -> None:
         listed = known_list.load(config.getoption("known_list"), registry.SUBJECTS)
         entries = [
             entry
-            for entry in listed.get(subject.name, ())
-            if entry.applies_to(Version(subject.version)) and entry.is_of(device)
+            for entry in listed.get(subject.listed_as or subject.name, ())
+            if entry.applies_to(Version(subject.version))
+            and entry.is_of(device)
+            and entry.mended not in subject.mended
         ]
     except (SubjectError, known_list.KnownListError, ValueError) as error:
         raise pytest.UsageError(str(error)) from error

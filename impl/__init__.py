@@ -3,6 +3,7 @@
 Torch alone is needed. Every module mirrors one of vLLM's: ``linear``, ``mla_attention``,
 ``parallel_state``, ``envs``, ``config``; ``layout`` holds the arithmetic of ranks and
 tokens, ``merge`` the combination of partial attention, ``backends`` the decode kernels.
+``plugin`` alone is about a vLLM that is installed, and puts mendings into its classes.
 
 It differs from vLLM where that has a reason outside this feature: ``MLAAttention`` takes the
 kernel's class for ``attn_backend``, as there is no registry of backends; the merges take no

@@ -57,6 +57,10 @@ ROOMS: Mapping[str, Room] = {
     "fixtures.subjects.impl.rank": Room(
         ("fixtures.model", "fixtures.subjects", "fixtures.ranks.api", "impl")
     ),
+    "fixtures.subjects.vllm.plugged": Room(
+        ("fixtures.subjects.subject", "fixtures.subjects.vllm", "impl.plugin"), ()
+    ),
+    "fixtures.subjects.vllm.rank.plugged": Room(("fixtures.subjects", "impl.plugin"), ()),
     "fixtures.subjects.vllm.rank": Room(
         ("fixtures.model", "fixtures.subjects", "fixtures.ranks.api")
     ),

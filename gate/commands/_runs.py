@@ -38,6 +38,11 @@ def add_arguments(parser: argparse.ArgumentParser, out: str) -> None:
         "--workers", default="auto", help="what pytest -n takes (default: %(default)s)"
     )
     parser.add_argument(
+        "--with-plugin",
+        action="store_true",
+        help="judge each vLLM once more, with the plug-in switched on",
+    )
+    parser.add_argument(
         "--resume", action="store_true", help="leave out what --out has a finished verdict on"
     )
 
@@ -55,6 +60,12 @@ def judge_and_report(options: argparse.Namespace, texts: Sequence[str]) -> tuple
         targets = [Target.parse(text) for text in texts]
     except TargetError as error:
         raise pytest.UsageError(str(error)) from error
+    if options.with_plugin:
+        targets = [
+            one
+            for target in targets
+            for one in (target, *([target.with_plugin()] if target.subject == "vllm" else ()))
+        ]
     slugs = [target.slug for target in targets]
     if twice := [slug for slug in slugs if slugs.count(slug) > 1]:
         raise pytest.UsageError(

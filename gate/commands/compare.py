@@ -16,7 +16,12 @@ from gate.results import Verdict
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the two targets, and how they are judged."""
-    parser.add_argument("targets", nargs=2, metavar=("BASE", "PATCH"), help=_runs.TARGET)
+    parser.add_argument(
+        "targets",
+        nargs="+",
+        metavar="TARGET",
+        help=f"the base and the patch, or with --with-plugin the base alone: {_runs.TARGET}",
+    )
     _runs.add_arguments(parser, out="reports")
 
 
@@ -26,9 +31,11 @@ def run(options: argparse.Namespace) -> ExitCode:
     Raises:
         pytest.UsageError: A target cannot be judged, or there are not two.
     """
-    if len(options.targets) != 2:
+    expected = 1 if options.with_plugin else 2
+    if len(options.targets) != expected:
         raise pytest.UsageError(
-            f"a base and a patch are compared, but {len(options.targets)} targets are named"
+            f"a base and a patch are compared, but {len(options.targets)} targets are named; "
+            f"with --with-plugin the base alone is"
         )
     plan, code = _runs.judge_and_report(options, options.targets)
     if code is not ExitCode.INTERRUPTED:

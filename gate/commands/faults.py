@@ -24,7 +24,7 @@ from gate.faults.session import Session
 from gate.faults.source import FaultError
 from gate.paste import ROOT
 
-_WORLDS = {"impl": "simulated", "vllm": "forked"}
+_WORLDS = {"impl": "simulated", "vllm": "forked", "vllm+plugin": "forked"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

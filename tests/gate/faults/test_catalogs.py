@@ -15,11 +15,17 @@ from properties.contract import contract
 
 IMPL = catalog("impl")
 VLLM = catalog("vllm")
+PLUGIN = catalog("vllm+plugin")
 
 
 @pytest.mark.parametrize("fault", IMPL, ids=lambda fault: fault.id)
 def test_a_fault_of_impl_fits_the_code(fault: Fault) -> None:
     assert seed_of(fault).texts
+
+
+@pytest.mark.parametrize("fault", PLUGIN, ids=lambda fault: fault.id)
+def test_a_fault_of_the_plug_in_fits_the_code(fault: Fault) -> None:
+    assert edited_functions(seed_of(fault).texts)
 
 
 @pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed")
@@ -31,6 +37,7 @@ def test_a_fault_of_vllm_fits_the_installed_code(fault: Fault) -> None:
 def test_there_are_enough_of_them() -> None:
     assert len(IMPL) >= 80
     assert len(VLLM) >= 40
+    assert len(PLUGIN) >= 25
 
 
 def test_the_properties_that_must_kill_a_fault_are_those_of_its_clause() -> None:

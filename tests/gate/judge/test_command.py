@@ -64,6 +64,16 @@ def judged(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
+def test_with_the_plug_in_each_vllm_is_judged_twice(judged: list[str], tmp_path: Path) -> None:
+    main(["judge", "vllm==0.33.0", "impl", "--with-plugin", "--out", str(tmp_path)])
+    assert judged == ["vllm==0.33.0", "vllm+plugin==0.33.0", "impl"]
+
+
+def test_the_plug_in_is_compared_with_its_base(judged: list[str], tmp_path: Path) -> None:
+    main(["compare", "vllm==0.33.0", "--with-plugin", "--out", str(tmp_path)])
+    assert judged == ["vllm==0.33.0", "vllm+plugin==0.33.0"]
+
+
 @pytest.mark.parametrize(
     ("targets", "code"),
     [

@@ -94,6 +94,13 @@ def _wheel(folder: Path, text: str) -> Path:
     return path
 
 
+def test_with_the_plug_in_it_is_the_same_vllm_under_another_name(tmp_path: Path) -> None:
+    target = Target.parse(str(_wheel(tmp_path, "")))
+    plugged = target.with_plugin()
+    assert (plugged.slug, str(plugged)) == ("vllm+plugin-0.32.0", "vllm+plugin==0.32.0")
+    assert plugged.install(tmp_path / "cache") == target.install(tmp_path / "cache")
+
+
 def test_a_wheel_is_unpacked_once_and_again_when_it_was_rebuilt(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     target = Target.parse(str(_wheel(tmp_path, "first = 1\n")))
