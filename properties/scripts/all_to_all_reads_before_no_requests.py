@@ -1,8 +1,7 @@
 """Of a batch without requests, the all-to-all merge reads memory before an empty tensor.
 
 Expected: rows that belong to no request are sent with a log-sum-exp of minus infinity, as
-mask_dcp_empty_shards_ has it for the all-gather: "A DCP rank can receive no local sequences during
-CUDA graph warmup".
+mask_dcp_empty_shards_ has it for the all-gather, for the sake of graphs' warm-up.
 Seen in vLLM 0.30.0 to 0.33.0: the kernel that packs them reads the length of request -1. An empty
 tensor lies at address 0, so the read is at -4: a process of Triton's interpreter ends by SIGSEGV.
 
