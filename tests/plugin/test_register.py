@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import os
 import subprocess
 import sys
 import tomllib
@@ -115,3 +116,28 @@ def test_off_every_function_of_vllm_is_vllms_own_and_on_those_of_mendings_are_no
         (mending,) = (one for one in MENDINGS if one.name == name)
         for module in mending.changes:
             assert (module in on) is mending.serves(version)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed")
+def test_vllm_itself_finds_it_where_it_is_installed_and_calls_it(tmp_path: Path) -> None:
+    info = tmp_path / "dcp_qrep_gate-0.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: dcp-qrep-gate\nVersion: 0.0\n")
+    declared = "[vllm.general_plugins]\ndcp_qrep = impl.plugin:register\n"
+    (info / "entry_points.txt").write_text(declared)
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.plugin.loaded_by_vllm"],
+        cwd=ROOT,
+        env={
+            **os.environ,
+            plugin.VARIABLE: "1",
+            "VLLM_PLUGINS": "dcp_qrep",
+            "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    served = any(mending.serves(metadata.version("vllm")) for mending in MENDINGS)
+    assert done.stdout.splitlines()[-1] == ("mended" if served else "as it was")
