@@ -170,3 +170,16 @@ PREFIX_REUSED = _engine(
     "a2a",
     False,
 )
+
+# DeepSeek-V3's YaRN, whose correction of the scores is 1.87, past the context it was trained on.
+PAST_THE_FIRST_CONTEXT = ModuleCase(
+    layout=Layout(2, 2),
+    dims=MLADims(2, 6, 8, 7, 6, 5),
+    batch=Batch(decodes=(Request(70),), prefills=(Request(4, 3),)),
+    block_size=4,
+    q_lora=True,
+    llama_4_scaling=False,
+    data=Data(11),
+    hidden_size=9,
+    rope=Rope(factor=40.0, original=64),
+)
