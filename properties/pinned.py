@@ -16,6 +16,7 @@ from fixtures.cases.decode import DecodeCase, Fp8Cache
 from fixtures.cases.engine import EngineCase, TokenCounts
 from fixtures.cases.linear import LinearCase, Returns
 from fixtures.cases.merge import EmptyShard, MergeCase
+from fixtures.cases.metadata import MetadataCase
 from fixtures.cases.module import ModuleCase
 from fixtures.cases.module_adapters import ModuleAdapterCase
 from fixtures.cases.overrides import GatherCase, Impossible, ImpossibleOverride, OverrideCase
@@ -28,6 +29,7 @@ from fixtures.model.engine import Runner, Serving
 from fixtures.model.layout import Layout
 from fixtures.model.numbers import Data, Pattern
 from fixtures.model.options import Options, Switch
+from fixtures.model.parallelism import Replicas
 from fixtures.model.partials import PLAIN, Partials
 from fixtures.model.quantization import Quantization, Scheme
 from fixtures.model.rope import Rope
