@@ -85,7 +85,13 @@ def test_older_releases_lack_what_came_later_alone() -> None:
         Capability.SMALL_WORKSPACE_REFUSED,
         Capability.COMPILED_LAYER,
     }
-    before_29 = {Capability.PREFILL, Capability.CONFIG_FIELD, Capability.ENGINE}
+    before_29 = {
+        Capability.PREFILL,
+        Capability.PREFILL_BACKENDS,
+        Capability.BUILDERS,
+        Capability.CONFIG_FIELD,
+        Capability.ENGINE,
+    }
     before_28 = before_29 | {Capability.ADAPTERS, Capability.EMPTY_SHARD_MASK}
     for version, lacking in (
         ("0.32.0", set()),
