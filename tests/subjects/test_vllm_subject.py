@@ -105,6 +105,7 @@ def test_older_releases_lack_what_came_later_alone() -> None:
         Capability.GROUP_LINEAR,
         Capability.REPLICATED_DECODE,
         Capability.ATTENTION_OPERATOR,
+        Capability.COMPILE_PASSES,
         Capability.SWITCH,
     }
 
