@@ -100,6 +100,8 @@ NOTHING_WRITTEN_FOR_EMPTY_SHARDS = _step(
 LSE_TO_BASE_2 = _step(
     Layout(2, 2), Batch(decodes=(Request(5), Request(2))), partials=Partials(base_2=True)
 )
+# Two stages of eight ranks that share a KV cache.
+SIXTEEN_RANKS = (Replicas(Layout(8, 8), pp=2), _step(Layout(8, 8), Batch(decodes=(Request(11),))))
 # Shards of 1 and of 7 keys.
 UNEVEN_SHARDS = _merge(Layout(2, 2), ((0, 1, 1, 1, 1, 1, 1, 1),), EmptyShard.MINUS_INF)
 # A rank without keys whose log-sum-exp was never written, or has the wrong sign.

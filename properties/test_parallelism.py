@@ -17,6 +17,7 @@ from fixtures.strategies.layouts import layouts
 from fixtures.strategies.metadata import metadata_cases, runner_batches
 from fixtures.strategies.parallelism import replicated_steps
 from fixtures.subjects.subject import Capability, Subject
+from properties import pinned
 from properties.both_paths import check_paths
 from properties.contract import clause
 
@@ -26,6 +27,7 @@ BUILDERS = ("TRITON_MLA", "FLASHMLA", "FLASH_ATTN_MLA", "TOKENSPEED_MLA", "COMMO
 
 @clause("GRP-8", "KVS-1", needs=(Capability.REPLICAS, Capability.REPLICATED_DECODE), effort=0.1)
 @given(beside=replicated_steps())
+@example(beside=pinned.SIXTEEN_RANKS)
 def test_each_stage_of_each_replica_has_groups_of_its_own(
     subject: Subject, beside: tuple[Replicas, DecodeCase]
 ) -> None:
