@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fixtures.cases.decode import DecodeCase
+from fixtures.model.attended import Attended
 from fixtures.oracle import check
 from fixtures.oracle import decode as oracle
 from fixtures.oracle.backend import expected_queries
 from fixtures.oracle.bounds import Bounded
 from fixtures.oracle.paths import check_alike, merged_values
 from fixtures.programs.decode import Paths, Step
-from fixtures.programs.observe.decode_backend import Attended
 
 
 def check_paths(case: DecodeCase, by_rank: Sequence[Paths], whole: Bounded | None = None) -> None:
