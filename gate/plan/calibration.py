@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -114,27 +115,20 @@ def _fit(parts: Sequence[Part]) -> Rate:
 
 
 def _fit_bounds(parts: Sequence[Part]) -> Iterator[Rate]:
-    """Constants without a floor, each part bound by loading or by arithmetic.
+    """Constants without a floor, for each way to tell what is bound by loading from the rest.
 
-    Which one follows from the constants, and these from which one: both in turns until they
-    agree, from several beginnings, as they may settle beside the best.
+    With any constants that is told by the operations for each byte of weights.
     """
     works = [part.work for part in parts]
-    loading = [replace(work, flops=0.0) for work in works]
-    computing = [replace(work, weights=0.0) for work in works]
-    for beginning in (works, loading, computing):
-        rate = _fit_sum(parts, beginning)
-        for _ in range(20):
-            bound = [
-                replace(work, flops=0.0)
-                if rate.loading(work) >= rate.computing(work)
-                else replace(work, weights=0.0)
-                for work in works
-            ]
-            before, rate = rate, _fit_sum(parts, bound)
-            if rate == before:
-                break
-        yield rate
+    intensities = {work.flops / work.weights for work in works if work.weights}
+    for least in (*sorted(intensities), math.inf):
+        bound = [
+            replace(work, weights=0.0)
+            if work.flops and work.flops >= least * work.weights
+            else replace(work, flops=0.0)
+            for work in works
+        ]
+        yield _fit_sum(parts, bound)
 
 
 def _fit_sum(parts: Sequence[Part], works: Sequence[Work]) -> Rate:

@@ -20,8 +20,7 @@ def test_times_come_back_from_rows_that_constants_made(tmp_path: Path) -> None:
     assert machine.rates.keys() == RATES.keys()
     for part in measured.parts:
         time = machine.rates[part.work.kind].microseconds(part.work)
-        # Which parts are bound by what is found in turns, not searched for.
-        assert time == pytest.approx(part.us, rel=0.06), part
+        assert time == pytest.approx(part.us, rel=0.02), part
 
 
 def test_a_negative_cost_is_none(tmp_path: Path) -> None:
