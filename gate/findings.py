@@ -53,14 +53,12 @@ class Finding:
         entries = self.entries
         reasons = _distinct([entry.reason for entry in entries])
         who = _distinct([entry.hits or entry.why for entry in entries])
-        devices = {entry.device for entry in entries}
-        judged_on = " (on a GPU)" if devices == {"cuda"} else ""
         mended = "yes" if any(entry.mended for entry in entries) else "no"
         lines = (
             f"### {', '.join(self.clauses)}: {self.name}\n",
             *(f"- What: {reason}." for reason in reasons),
             *(f"- {'Who' if self.kind is FailureClass.BUG else 'Why latent'}: {w}." for w in who),
-            f"- Versions: {_versions(entries)}{judged_on}.",
+            f"- Versions: {_versions(entries)}.",
             f"- Where: {self.where}.",
             f"- Mending: {self.mending}.",
             f"- Mended by the plug-in: {mended}.",
@@ -118,6 +116,8 @@ def _distinct(texts: Sequence[str]) -> list[str]:
 
 def _versions(entries: Sequence[Entry]) -> str:
     since = min(entry.since for entry in entries)
+    if all(entry.device == "cuda" for entry in entries):
+        return f"{since}, on a GPU, where no other was judged"
     untils = [entry.until for entry in entries]
     ends = [until for until in untils if isinstance(until, Version)]
     end = f"before {max(ends)}" if len(ends) == len(untils) else "still so"

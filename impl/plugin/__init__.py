@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Sequence
 from importlib import metadata
 
+from packaging.version import InvalidVersion
+
 from impl.plugin.gains import GAINS
-from impl.plugin.mending import after_import
+from impl.plugin.mending import Mending, after_import
 from impl.plugin.mendings import MENDINGS
 
 VARIABLE = "DCP_QREP_PLUGIN"
@@ -27,9 +30,13 @@ def register() -> None:
     """
     if os.environ.get(VARIABLE, "0") in ("", "0"):
         return
-    version = metadata.version("vllm")
     written = (*MENDINGS, *GAINS)
-    active = [mending for mending in written if mending.serves(version)]
+    try:
+        version = metadata.version("vllm")
+        active = [mending for mending in written if mending.serves(version)]
+    except (metadata.PackageNotFoundError, InvalidVersion) as error:
+        logger.warning("%s: this vLLM stays as it is, of unknown version: %r", VARIABLE, error)
+        return
     left_out = sorted(mending.name for mending in written if mending not in active)
     if left_out:
         logger.warning(
@@ -38,4 +45,22 @@ def register() -> None:
             version,
             ", ".join(left_out) if active else "any mending",
         )
+    if active:
+        logger.info("%s mends vLLM %s: %s", VARIABLE, version, _names(active))
+        _register_variable(active)
     after_import(active)
+
+
+def _register_variable(active: Sequence[Mending]) -> None:
+    """Name the variable to vLLM.
+
+    It hands those it knows to workers on other nodes, and keeps compiled code apart by their
+    values: here the mendings, as a mending may change what is compiled.
+    """
+    from vllm import envs
+
+    envs.environment_variables[VARIABLE] = lambda: _names(active)
+
+
+def _names(mendings: Sequence[Mending]) -> str:
+    return ",".join(mending.name for mending in mendings)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import inspect
+import logging
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from typing import Any
 from packaging.version import Version
 
 Change = Callable[[Any], None]
+logger = logging.getLogger("vllm.dcp_qrep_plugin")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,7 @@ def after_import(mendings: Iterable[Mending]) -> None:
     for mending in new:
         for name, change in mending.changes.items():
             if name in sys.modules:
-                change(sys.modules[name])
+                _apply(change, sys.modules[name])
 
 
 class _Watcher(MetaPathFinder):
@@ -97,11 +99,19 @@ class _Loader(Loader):
     def exec_module(self, module: ModuleType) -> None:
         self._loader.exec_module(module)
         for change in self._changes:
-            change(module)
+            _apply(change, module)
 
     def __getattr__(self, name: str) -> Any:
         """What else is asked of a loader, the module's source for one."""
         return getattr(self._loader, name)
+
+
+def _apply(change: Change, module: ModuleType) -> None:
+    """Change a module, or say that a build of the release does not have what is changed."""
+    try:
+        change(module)
+    except AttributeError as error:
+        logger.warning("%s stays as it is, being another than released: %s", module.__name__, error)
 
 
 def around(owner: Any, name: str, function: Callable[..., Any]) -> None:

@@ -12,10 +12,11 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import torch
 
 from impl import plugin
 from impl.plugin.mending import Mending, after_import, around
-from impl.plugin.mendings import MENDINGS
+from impl.plugin.mendings import MENDINGS, transposed_weight_cannot_be_saved
 
 ROOT = Path(__file__).parents[2]
 MODULE = "mended_for_a_test"
@@ -82,6 +83,39 @@ def test_mendings_are_called_as_the_scripts_that_show_their_findings() -> None:
 )
 def test_a_mending_serves_every_build_of_its_releases(version: str, served: bool) -> None:
     assert Mending("a_finding", ("0.33.0",), {}).serves(version) is served
+
+
+def test_a_vllm_of_no_version_stays_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv(plugin.VARIABLE, "1")
+    monkeypatch.setattr(metadata, "version", lambda name: "from source")
+    before = list(sys.meta_path)
+    with caplog.at_level(logging.WARNING, "vllm.dcp_qrep_plugin"):
+        plugin.register()
+    assert sys.meta_path == before
+    (message,) = caplog.messages
+    assert "from source" in message
+
+
+def test_a_build_that_lacks_what_is_changed_is_imported_and_told_of(
+    mending: Mending, caplog: pytest.LogCaptureFixture
+) -> None:
+    def change(module: ModuleType) -> None:
+        around(module, "question", lambda original: original())
+
+    with caplog.at_level(logging.WARNING, "vllm.dcp_qrep_plugin"):
+        after_import([Mending("another", ("0.33.0",), {MODULE: change}), mending])
+        assert importlib.import_module(MODULE).answer() == 2
+    (message,) = caplog.messages
+    assert "question" in message
+
+
+def test_derived_weights_are_left_out_of_a_saved_state() -> None:
+    weight = torch.ones(2, 3)
+    state = {"attn.kv_b_proj.weight": weight, "attn.W_UV": weight, "attn.W_UK_T_dcp_qrep": weight}
+    saved = transposed_weight_cannot_be_saved.filter_subtensors(dict, state)
+    assert saved.keys() == {"attn.kv_b_proj.weight"}
 
 
 @pytest.mark.parametrize("imported", [False, True])

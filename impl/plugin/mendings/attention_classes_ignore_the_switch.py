@@ -32,7 +32,11 @@ def build_plain(
     from vllm.logger import init_logger
 
     parallel_config = get_current_vllm_config().parallel_config
-    if parallel_config.decode_context_parallel_size > 1 and switch.resolved(parallel_config):
+    if (
+        parallel_config.decode_context_parallel_size > 1
+        and parallel_config.prefill_context_parallel_size <= 1
+        and switch.resolved(parallel_config)
+    ):
         init_logger("vllm.dcp_qrep_plugin").warning_once(
             "%s has no query replication: dcp_q_replicate is on, by a variable, an option or the "
             "model's default, but its queries are gathered over the DCP group",

@@ -1,4 +1,8 @@
-"""A sharded state of a quantized model is saved: LIN-6."""
+"""A sharded state is saved, of a quantized model and of one with MLA layers: LIN-6.
+
+Derived weights of an MLA layer are parameters too, views with gaps that no file takes; a model
+that is loaded derives them anew, and has none before.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,8 @@ import torch
 
 from impl.plugin.mending import Mending, around
 
+# Of an MLA layer, as the last part of a parameter's name.
+DERIVED = ("W_UV", "W_UK_T", "W_UK_T_dcp_qrep")
 MODULE = "vllm.model_executor.model_loader.sharded_state_loader"
 
 
@@ -31,7 +37,13 @@ def filter_subtensors(
 
     A file takes contiguous tensors alone. What is loaded is written through the same view.
     """
-    return original({key: in_memory_order(tensor) for key, tensor in tensors.items()})
+    return original(
+        {
+            key: in_memory_order(tensor)
+            for key, tensor in tensors.items()
+            if key.rpartition(".")[2] not in DERIVED
+        }
+    )
 
 
 def change(module: Any) -> None:
