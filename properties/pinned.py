@@ -175,6 +175,16 @@ PREFIX_REUSED = _engine(
     False,
 )
 
+# Heads of two ranks, whose queries differ, over keys on both.
+HEADS_OF_TWO_RANKS = ModuleCase(
+    layout=Layout(2, 2),
+    dims=MLADims(4, 3, 4, 7, 5, 6),
+    batch=Batch(decodes=(Request(6), Request(5))),
+    block_size=2,
+    q_lora=True,
+    llama_4_scaling=False,
+    data=Data(7),
+)
 # DeepSeek-V3's YaRN, whose correction of the scores is 1.87, past the context it was trained on.
 PAST_THE_FIRST_CONTEXT = ModuleCase(
     layout=Layout(2, 2),

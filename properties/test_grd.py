@@ -151,6 +151,7 @@ def test_padding_to_the_heads_of_the_group_is_supported(subject: Subject, start:
 
 @clause("GRD-3", needs=(Capability.SWITCH,))
 @given(layout=layouts(tp_sizes=(2,), min_dcp=2), text=spellings())
+@example(layout=Layout(2, 2), text="TRUE")
 def test_every_spelling_of_the_switch_is_understood_or_refused_by_name(
     subject: Subject, layout: Layout, text: str | None
 ) -> None:
