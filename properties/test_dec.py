@@ -323,6 +323,7 @@ def test_the_operator_that_carries_the_replicated_query_passes_opcheck(
 @clause("DEC-9", needs=(Capability.COMPILED_LAYER,), effort=0.15)
 @given(case=PAIRS)
 @example(case=pinned.HEADS_OF_TWO_RANKS)
+@example(case=pinned.PAST_THE_FIRST_CONTEXT)
 def test_a_compiled_module_equals_the_eager_one(process_subject: Subject, case: ModuleCase) -> None:
     expected, live = module_oracle.expected(case), case.batch.num_tokens
     steps = process_subject.run(case.layout, compiled.eager_and_compiled, case)
