@@ -139,6 +139,7 @@ class Runner:
         examples = item.stash.get(EXAMPLES, Examples())
         verdict, reason, counterexample = Verdict.PASS, "", ""
         listed: tuple[KnownFailure, ...] = ()
+        errors = _raised_by_examples(call.excinfo.value) if call.excinfo else []
         skipped = call.excinfo and isinstance(call.excinfo.value, pytest.skip.Exception)
         # Hypothesis skips a test that its settings leave no example: that says nothing.
         ran = examples.finished or examples.at_known_failures
@@ -153,7 +154,6 @@ class Runner:
             verdict = Verdict.UNKNOWN
             reason = f"{call.when} failed: {_headline(call.excinfo.value)}"
         else:
-            errors = _raised_by_examples(call.excinfo.value)
             verdict, reason, listed = self._judge_errors(item, errors)
             if self._subject.selection.reason and all(
                 isinstance(error, Unsatisfiable) for error in errors
@@ -173,8 +173,7 @@ class Runner:
         repeat = place = ""
         if call.excinfo and not report.skipped:
             repeat = self._repeat(item, examples.decorators)
-            raised = _raised_by_examples(call.excinfo.value)
-            places = (place_of(error, self._subject.name) for error in raised)
+            places = (place_of(error, self._subject.name) for error in errors)
             place = next(filter(None, places), "")
         return TestResult(
             test=item.nodeid,

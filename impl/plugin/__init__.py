@@ -7,7 +7,6 @@ No file of vLLM is changed.
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Sequence
 from importlib import metadata
@@ -15,12 +14,10 @@ from importlib import metadata
 from packaging.version import InvalidVersion
 
 from impl.plugin.gains import GAINS
-from impl.plugin.mending import Mending, after_import
+from impl.plugin.mending import Mending, after_import, logger
 from impl.plugin.mendings import MENDINGS
 
 VARIABLE = "DCP_QREP_PLUGIN"
-# Below vLLM's own logger, so that its level and its handlers count here too.
-logger = logging.getLogger("vllm.dcp_qrep_plugin")
 
 
 def register() -> None:

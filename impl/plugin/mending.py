@@ -17,6 +17,7 @@ from typing import Any
 from packaging.version import Version
 
 Change = Callable[[Any], None]
+# Below vLLM's own logger, so that its level and its handlers count here too.
 logger = logging.getLogger("vllm.dcp_qrep_plugin")
 
 

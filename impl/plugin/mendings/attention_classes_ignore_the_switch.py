@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from impl.plugin import switch
-from impl.plugin.mending import Change, Mending, around
+from impl.plugin.mending import Change, Mending, around, logger
 
 # Each builds a plain query projection, and has a forward of its own that knows no other.
 PLAIN = {
@@ -37,7 +37,7 @@ def build_plain(
         and parallel_config.prefill_context_parallel_size <= 1
         and switch.resolved(parallel_config)
     ):
-        init_logger("vllm.dcp_qrep_plugin").warning_once(
+        init_logger(logger.name).warning_once(
             "%s has no query replication: dcp_q_replicate is on, by a variable, an option or the "
             "model's default, but its queries are gathered over the DCP group",
             name,
